@@ -1,0 +1,1 @@
+"""measure(): probes of a call whose output somebody else computes."""

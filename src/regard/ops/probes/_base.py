@@ -1,0 +1,67 @@
+"""What a probe is: an exact definition on the weight matrix and a form that reads it strip by strip."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.ops._strip import Strip
+
+Kind = Literal["row", "column", "either"]
+
+
+class State(ABC):
+    """What one probe has gathered so far in one attention layer.
+
+    A state outlives a call: during generation the strips of every step are shown to the same state, so row values
+    are appended along the queries and column values grow with the keys.
+    """
+
+    @abstractmethod
+    def update(self, strip: Strip) -> None:
+        """Take in the next rows. Rows of one call come in order of the query index; calls in order of time."""
+
+    @abstractmethod
+    def value(self) -> Any:
+        """The probe's value over everything seen so far: a tensor, or a frozen dataclass of tensors."""
+
+    @abstractmethod
+    def select(self, index: Int[Tensor, "new_batch"]) -> None:
+        """Keep these batch rows, in this order (a beam search moved its hypotheses)."""
+
+
+class Probe(ABC):
+    """A question about attention weights that is answered in linear memory.
+
+    Subclasses are frozen dataclasses: hashable by value, safe to share. To add one, write a subclass and run
+    ``regard.ops.check_probe`` on it.
+    """
+
+    kind: ClassVar[Kind]
+
+    @property
+    def attribute(self) -> str:
+        """Name of the result on an observation: ``name`` if given, else the class in snake case."""
+        return getattr(self, "name", None) or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
+
+    @abstractmethod
+    def define(self, strip: Strip) -> Any:
+        """The definition: the value from one strip that holds the whole weight matrix."""
+
+    @abstractmethod
+    def begin(self) -> State:
+        """An empty state."""
+
+    def merge(self, values: Sequence[Any], shares: Sequence[Float[Tensor, "batch heads q"]]) -> Any:
+        """Combine the values of key shards of the same rows (row probes only).
+
+        Args:
+            values: One value per shard, each as if the shard's keys were all there are.
+            shares: exp(lse_shard − lse) per shard: the mass of the whole row that lies in the shard.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is a {self.kind} probe: it merges in two phases, not by lse")

@@ -1,0 +1,141 @@
+"""Masks as data: a short postfix program over numbered arrays, and its numpy evaluator.
+
+A mask in ``regard.ops`` is a tree of values such as ``Causal() & Padding(keep)``. A tree cannot cross a custom-op
+boundary and cannot be written to a file; a list of integers and a list of arrays can do both. ``regard.ops`` lowers
+every mask to such a program and evaluates it with torch; this module evaluates the same program with numpy, so that a
+recording can be read back without torch.
+
+    Causal() & Padding(keep)   ->   code = (CAUSAL, PADDING, 0, AND),  arrays = (keep,)
+
+Rules about *where a token sits* (causal, window, prefix) read absolute positions; rules about *which token it is*
+(padding, documents, allowed) read indices into the arrays of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from jaxtyping import Bool, Int, Shaped
+
+
+class Op(IntEnum):
+    """What one instruction does; in brackets the integers that follow it in the code."""
+
+    EVERYTHING = 0  # []               every key is allowed
+    CAUSAL = 1  # []                   key position <= query position
+    WINDOW = 2  # [size]               |query position - key position| < size
+    PADDING = 3  # [array]             keep[b, j]; array is bool [1 | batch, kv_len]
+    DOCUMENTS = 4  # [array, array]    key_ids[b, j] == query_ids[b, i] >= 0; int64 [1 | batch, kv_len], [.., q_len]
+    PREFIX = 5  # [array]              key position < length[b]; array is int64 [1 | batch]
+    ALLOWED = 6  # [array]             allowed[b, h, i, j]; array is bool, broadcastable to [batch, heads, q_len, kv_len]
+    AND = 7  # []                      of the two results before it
+    OR = 8  # []                       of the two results before it
+    NOT = 9  # []                      of the result before it
+    WHERE = 10  # [function]           a Python predicate of positions; known to ``regard.ops`` alone, never stored
+
+
+OPERANDS: dict[Op, int] = {
+    Op.EVERYTHING: 0,
+    Op.CAUSAL: 0,
+    Op.WINDOW: 1,
+    Op.PADDING: 1,
+    Op.DOCUMENTS: 2,
+    Op.PREFIX: 1,
+    Op.ALLOWED: 1,
+    Op.AND: 0,
+    Op.OR: 0,
+    Op.NOT: 0,
+    Op.WHERE: 1,
+}
+
+
+def instructions(code: tuple[int, ...]) -> Iterator[tuple[Op, tuple[int, ...]]]:
+    """Read a code one instruction at a time: the operation and the integers that follow it."""
+    at = 0
+    while at < len(code):
+        op = Op(code[at])
+        end = at + 1 + OPERANDS[op]
+        yield op, code[at + 1 : end]
+        at = end
+
+
+@dataclass(frozen=True, eq=False)
+class MaskProgram:
+    """A mask as data.
+
+    Args:
+        code: The instructions, flattened (see ``Op``).
+        arrays: What the instructions refer to by number.
+    """
+
+    code: tuple[int, ...]
+    arrays: tuple[np.ndarray, ...] = ()
+
+    def allowed(
+        self,
+        q_positions: Int[np.ndarray, "batch_or_1 q"],
+        k_positions: Int[np.ndarray, "k"],
+        *,
+        rows: slice = slice(None),
+        keys: slice = slice(None),
+    ) -> Bool[np.ndarray, "batch_or_1 heads_or_1 q k"]:
+        """Evaluate the program on a tile: which keys each query may see.
+
+        Args:
+            q_positions: Absolute position of each query of the tile.
+            k_positions: Absolute position of each key of the tile.
+            rows: Which queries of the call the tile holds; indexes the arrays.
+            keys: Which keys of the call the tile holds; indexes the arrays.
+
+        Returns:
+            True where the query may see the key; broadcastable to [batch, heads, q, k].
+        """
+        query, key = q_positions[:, None, :, None], k_positions[None, None, None, :]
+        stack: list[np.ndarray] = []
+        for op, operands in instructions(self.code):
+            values = [self.arrays[number] for number in operands] if op in _READS_ARRAYS else []
+            match op:
+                case Op.EVERYTHING:
+                    result = np.ones((1, 1, query.shape[2], key.shape[3]), dtype=bool)
+                case Op.CAUSAL:
+                    result = key <= query
+                case Op.WINDOW:
+                    result = np.abs(query - key) < operands[0]
+                case Op.PADDING:
+                    result = np.broadcast_to(
+                        values[0][:, None, None, keys], (len(values[0]), 1, query.shape[2], key.shape[3])
+                    )
+                case Op.DOCUMENTS:
+                    key_ids, query_ids = values[0][:, None, None, keys], values[1][:, None, rows, None]
+                    result = (key_ids == query_ids) & (key_ids >= 0)
+                case Op.PREFIX:
+                    result = np.broadcast_to(
+                        key < values[0][:, None, None, None], (len(values[0]), 1, query.shape[2], key.shape[3])
+                    )
+                case Op.ALLOWED:
+                    result = _cut(values[0], rows, keys)
+                case Op.AND:
+                    right, left = stack.pop(), stack.pop()
+                    result = left & right
+                case Op.OR:
+                    right, left = stack.pop(), stack.pop()
+                    result = left | right
+                case Op.NOT:
+                    result = ~stack.pop()
+                case Op.WHERE:
+                    raise ValueError("a mask built from a Python function cannot be evaluated outside regard.ops")
+            stack.append(result)
+        (answer,) = stack
+        return answer
+
+
+_READS_ARRAYS = frozenset({Op.PADDING, Op.DOCUMENTS, Op.PREFIX, Op.ALLOWED})
+
+
+def _cut(allowed: Shaped[np.ndarray, "b h i j"], rows: slice, keys: slice) -> Shaped[np.ndarray, "b h q k"]:
+    """Take the rows and keys of a tile, leaving axes of size 1 to broadcast."""
+    allowed = allowed[:, :, rows, :] if allowed.shape[2] > 1 else allowed
+    return allowed[:, :, :, keys] if allowed.shape[3] > 1 else allowed
