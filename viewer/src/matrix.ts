@@ -121,7 +121,9 @@ export class MatrixPanel {
     const mode = modeOf(theme);
     const key = `${mode} ${scale}`;
     if (this.pictured?.source !== source || this.pictured.key !== key) {
-      this.picture = picture(source, new Palette(mode, scale));
+      const palette = new Palette(mode, scale);
+      this.picture = picture(source, palette);
+      drawLegend(this.legend, palette, this.picture.max, inkFromPage(), !source.exact);
       this.pictured = { source, key };
     }
     const first = view.withoutFirst && source === view.withoutFirst;
@@ -172,7 +174,6 @@ export class MatrixPanel {
     const ctx = prepare(this.canvas, Number.parseFloat(width), Number.parseFloat(height));
     const ink = inkFromPage();
     drawMatrix(ctx, this.port, source, this.picture, palette, ink, marksOf(this.store.state, view), this.angle);
-    drawLegend(this.legend, palette, this.picture.max, ink, !source.exact);
     this.canvas.setAttribute(
       "aria-label",
       `Attention matrix of ${view.call.name}: ${view.q.count} queries by ${view.k.count} keys, largest ${this.picture.max.toPrecision(4)}.`,

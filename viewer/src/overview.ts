@@ -223,7 +223,9 @@ export class Overview {
     if (row.drawn === key) return;
     row.drawn = key;
     const palette = new Palette(mode, scale);
-    const sources = await Promise.all(row.cells.map(({ call, head }) => this.model.source(call, item, head)));
+    const sources = await Promise.all(
+      row.cells.map(({ call, head }) => this.model.source(call, item, head, withoutFirst ? undefined : "largest")),
+    );
     const ctx = prepare(row.canvas, row.cells.length * (this.size + GAP) - GAP, this.size);
     ctx.imageSmoothingQuality = "high";
     sources.forEach((source, at) => {
