@@ -60,7 +60,13 @@ export class MatrixPanel {
 
   constructor(store: Store) {
     this.store = store;
-    this.canvas = el("canvas", { tabindex: 0, role: "img", "aria-describedby": "matrix-help", id: "matrix" });
+    this.canvas = el("canvas", {
+      tabindex: 0,
+      role: "application",
+      "aria-roledescription": "matrix",
+      "aria-describedby": "matrix-help",
+      id: "matrix",
+    });
     this.stage = el("div", { class: "stage" }, this.canvas);
     const button = (label: string, title: string, act: () => void): HTMLElement =>
       el("button", { type: "button", title, "aria-label": title, on: { click: act } }, label);

@@ -123,7 +123,9 @@ export class Overview {
     const width = this.grid.clientWidth - 34;
     if (width <= 0) return;
     const most = Math.max(...this.model.payload.calls.map((call) => call.heads));
-    const perLine = Math.max(1, Math.min(most, Math.floor((width + GAP) / (LEAST + GAP))));
+    const room = Math.max(1, Math.min(most, Math.floor((width + GAP) / (LEAST + GAP))));
+    // Lines of one layer are about equally long.
+    const perLine = Math.ceil(most / Math.ceil(most / room));
     const size = Math.min(MOST, Math.floor((width + GAP) / perLine) - GAP);
     if (perLine === this.perLine && size === this.size) return;
     this.perLine = perLine;
