@@ -1,6 +1,6 @@
 """Everything regard raises on purpose.
 
-    Error
+Error:
     ├── ShapeError(ValueError)              a shape does not fit its neighbours
     ├── DTypeError(TypeError)               a dtype that is not accepted here
     ├── ConfigError(ValueError)             wrong options; every problem is listed at once

@@ -29,14 +29,14 @@ def run_tiled(call: Call) -> Tensor:
         return _run_op(call)
     if not call.needs_grad:
         return tiled.forward(call).output.to(call.query.dtype)
-    return _Tiled.apply(call, *call.inputs)  # type: ignore[no-untyped-call, no-any-return]
+    return _Tiled.apply(call, *call.inputs)  # type: ignore[no-any-return]
 
 
 def run_sdpa(call: Call) -> Tensor:
     """The output by ``torch``, differentiable any number of times."""
     if torch.compiler.is_compiling() or not call.needs_grad:
         return sdpa.forward(call)
-    return _Sdpa.apply(call, *call.inputs)  # type: ignore[no-untyped-call, no-any-return]
+    return _Sdpa.apply(call, *call.inputs)  # type: ignore[no-any-return]
 
 
 def with_inputs(call: Call, inputs: tuple[Tensor | None, ...]) -> Call:
