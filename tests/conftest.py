@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +20,12 @@ assert "regard" not in sys.modules, "the shape checker must be installed before 
 _HOOK = jaxtyping.install_import_hook("regard", "beartype.beartype")  # kept for the whole session: modules load lazily
 
 import torch  # noqa: E402  (after the hook, like everything that might import regard)
+
+torch.manual_seed(0)  # what is drawn while tests are collected is the same in every worker
+
+_infer_schema = torch.library.infer_schema
+# a custom op reads the types of the function beneath the shape checker: their names resolve only there
+torch.library.infer_schema = lambda function, /, **options: _infer_schema(inspect.unwrap(function), **options)
 
 hypothesis.settings.register_profile(
     "default", derandomize=True, deadline=None, max_examples=40, database=None, print_blob=True

@@ -1,10 +1,12 @@
-"""The four backends, as tests see them."""
+"""The backends, as tests see them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -12,8 +14,13 @@ from torch import Tensor
 
 from regard.errors import BackendUnavailableError, UnsupportedError
 from regard.ops import attend
+from regard.ops._backends import tiled
+from regard.ops._dispatch import Backend
+from regard.ops._tiles import plan
 
-ALL = ("reference", "torch", "tiled", "native")
+measure = sys.modules["regard.ops.measure"]  # the module: the package's attribute of this name is its function
+
+ALL = tuple(name for name in get_args(Backend) if name != "auto")
 COMPLETE = ("reference", "tiled")  # the two that may refuse nothing but a transform
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -35,6 +42,34 @@ def skip_unavailable(backend: str) -> None:
 
 
 each_backend = pytest.mark.parametrize("backend", ALL)
+
+
+@contextmanager
+def small_blocks() -> Iterator[None]:
+    """Cut the weight matrix into blocks of 2 x 3, so that short inputs cross many edges and skip many blocks."""
+
+    def blocks_of(call: Any) -> Any:
+        return plan(call, 2, 3)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiled, "blocks_of", blocks_of)
+        patch.setattr(measure, "K_BLOCK", 3)
+        patch.setattr(measure, "STRIP_CELLS", 24)
+        yield
+
+
+WAYS = (*ALL, "tiled in small blocks")
+each_way = pytest.mark.parametrize("way", WAYS)
+
+
+@contextmanager
+def play(way: str) -> Iterator[str]:
+    """Enter a way of computing and get the backend to name."""
+    if way == "tiled in small blocks":
+        with small_blocks():
+            yield "tiled"
+    else:
+        yield way
 
 
 def or_refused(backend: str, function: Callable[[], Any]) -> Any:

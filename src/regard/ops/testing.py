@@ -25,7 +25,7 @@ from torch import Tensor
 
 from regard.errors import UnsupportedError
 from regard.ops._contract import Scene, scenes
-from regard.ops.attend import attend
+from regard.ops.attention import attend
 
 __all__ = ["Budget", "ContractReport", "check_backend", "dense_attention", "error_budget"]
 
