@@ -51,7 +51,7 @@ def load() -> ctypes.CDLL | None:
     version = library.regard_abi_version()
     if version != ABI_VERSION:
         raise BackendUnavailableError(
-            f"the native library {path} has ABI version {version}, but this regard needs {ABI_VERSION}: reinstall regard."
+            f"the native library {path} must have ABI version {ABI_VERSION}, but has {version}: reinstall regard."
         )
     return library
 
