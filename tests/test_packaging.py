@@ -30,9 +30,9 @@ needs_sources = pytest.mark.skipif(find_spec("scikit_build_core") is None, reaso
 
 def _wheel(folder: Path, **environment: str) -> zipfile.ZipFile:
     """Build the wheel of this checkout, offline, with these changes to the environment."""
+    offline = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
-        + ["--disable-pip-version-check", "--wheel-dir", str(folder)],
+        [sys.executable, "-m", "pip", "wheel", str(ROOT), *offline, "--quiet", "--wheel-dir", str(folder)],
         check=True,
         env={**os.environ, **environment},
         capture_output=True,
