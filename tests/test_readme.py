@@ -15,7 +15,8 @@ page = pytest.mark.parametrize("path", PAGES.values(), ids=PAGES.keys())
 
 
 def _blocks(path: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return [code for name, code in found if name == language]
 
 
 def _without_comments(code: str) -> list[str]:
