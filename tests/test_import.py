@@ -40,9 +40,9 @@ def test_watching_does_not_load_transformers() -> None:
 
 
 def test_import_takes_milliseconds() -> None:
-    # The least of several fresh processes: other work on the machine can only add to it.
-    code = "import time; start = time.perf_counter(); import regard; print(time.perf_counter() - start)"
-    assert min(float(_python(code)) for _ in range(7)) < 0.05
+    # Processor time, and the least of several fresh processes: other work on the machine can only add to it.
+    code = "import time; start = time.process_time(); import regard; print(time.process_time() - start)"
+    assert min(float(_python(code)) for _ in range(5)) < 0.05
 
 
 def test_unknown_names_are_attribute_errors() -> None:

@@ -10,9 +10,10 @@ Names are loaded when they are first used: importing ``regard`` imports neither 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False  # type checkers take it for True; importing `typing` would cost more than all the rest here
 
 if TYPE_CHECKING:
     from regard.errors import BackendUnavailableError as BackendUnavailableError
