@@ -27,36 +27,38 @@ if TYPE_CHECKING:
     from regard.ops import Allowed as Allowed
     from regard.ops import Blocked as Blocked
     from regard.ops import Causal as Causal
-    from regard.ops import Distance as Distance
     from regard.ops import Documents as Documents
-    from regard.ops import Entropy as Entropy
-    from regard.ops import FirstKeys as FirstKeys
-    from regard.ops import HeatMap as HeatMap
-    from regard.ops import KeyMass as KeyMass
-    from regard.ops import LogSumExp as LogSumExp
     from regard.ops import Mask as Mask
     from regard.ops import Observation as Observation
-    from regard.ops import OffsetMass as OffsetMass
     from regard.ops import Padding as Padding
     from regard.ops import Prefix as Prefix
-    from regard.ops import Probe as Probe
-    from regard.ops import Rows as Rows
-    from regard.ops import SinkShare as SinkShare
     from regard.ops import SlidingWindow as SlidingWindow
-    from regard.ops import SpanMass as SpanMass
-    from regard.ops import TopK as TopK
     from regard.ops import Where as Where
     from regard.ops import attend as attend
     from regard.ops import explain_backend as explain_backend
     from regard.ops import observe as observe
     from regard.ops import weights as weights
+    from regard.ops.probes import Distance as Distance
+    from regard.ops.probes import Entropy as Entropy
+    from regard.ops.probes import FirstKeys as FirstKeys
+    from regard.ops.probes import HeatMap as HeatMap
+    from regard.ops.probes import KeyMass as KeyMass
+    from regard.ops.probes import LogSumExp as LogSumExp
+    from regard.ops.probes import OffsetMass as OffsetMass
+    from regard.ops.probes import Probe as Probe
+    from regard.ops.probes import Rows as Rows
+    from regard.ops.probes import SinkShare as SinkShare
+    from regard.ops.probes import SpanMass as SpanMass
+    from regard.ops.probes import TopK as TopK
 
 _HOMES = {
     "regard.ops": (
-        *("attend", "explain_backend", "observe", "weights"),
+        *("attend", "explain_backend", "observe", "weights", "Observation"),
         *("Allowed", "Blocked", "Causal", "Documents", "Mask", "Padding", "Prefix", "SlidingWindow", "Where"),
-        *("Distance", "Entropy", "FirstKeys", "HeatMap", "KeyMass", "LogSumExp", "Observation", "OffsetMass"),
-        *("Probe", "Rows", "SinkShare", "SpanMass", "TopK"),
+    ),
+    "regard.ops.probes": (
+        *("Distance", "Entropy", "FirstKeys", "HeatMap", "KeyMass", "LogSumExp", "OffsetMass", "Probe", "Rows"),
+        *("SinkShare", "SpanMass", "TopK"),
     ),
     "regard.lens": ("watch",),
     "regard.errors": (
