@@ -44,10 +44,8 @@ class ColumnRanges:
 
     def sum(self, values: Float[Tensor, "*rows n"]) -> Float[Tensor, "*rows ranges"]:
         """The sum over each range, 0 for an empty one."""
-        if self._narrow:
-            out = by_blocks(self._sum_narrow, values)
-        else:
-            out = values.new_zeros(*values.shape[:-1], self._count)
+        shape = (*values.shape[:-1], self._count)
+        out = by_blocks(self._sum_narrow, values) if self._narrow else values.new_zeros(shape)
         for place, start, stop in self._wide:
             out[..., place] = values[..., start:stop].sum(-1)
         return out

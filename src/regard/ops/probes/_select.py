@@ -46,9 +46,7 @@ def sum_without(values: Float[Tensor, "*rows n"], columns: Int[Tensor, "*rows k"
     groups = n // size
     whole, tail = values[..., : groups * size], values[..., groups * size :]
     in_tail = columns >= groups * size
-    group, order = torch.where(in_tail, groups, columns % groups).sort(
-        dim=-1
-    )  # those in the tail: a group of their own
+    group, order = torch.where(in_tail, groups, columns % groups).sort(dim=-1)  # the tail counts as one more group
     sums = functional.pad(torch.unflatten(whole, -1, (size, groups)).sum(-2), (0, 1)).scatter(-1, group, 0)
     again = functional.pad(group[..., 1:] == group[..., :-1], (1, 0))
     members = whole.gather(-1, _members(group.clamp(max=groups - 1), groups, size).flatten(-2))
