@@ -30,7 +30,9 @@ class Op(IntEnum):
     PADDING = 3  # [array]             keep[b, j]; array is bool [1 | batch, kv_len]
     DOCUMENTS = 4  # [array, array]    key_ids[b, j] == query_ids[b, i] >= 0; int64 [1 | batch, kv_len], [.., q_len]
     PREFIX = 5  # [array]              key position < length[b]; array is int64 [1 | batch]
-    ALLOWED = 6  # [array]             allowed[b, h, i, j]; array is bool, broadcastable to [batch, heads, q_len, kv_len]
+    ALLOWED = (
+        6  # [array]             allowed[b, h, i, j]; array is bool, broadcastable to [batch, heads, q_len, kv_len]
+    )
     AND = 7  # []                      of the two results before it
     OR = 8  # []                       of the two results before it
     NOT = 9  # []                      of the result before it
