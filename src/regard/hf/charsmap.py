@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _BLOCK = 256
+_SEARCHED = 4
 _HAS_LEAF = 1 << 8
 _LEAF = 1 << 31
 _LARGEST_OFFSET = 1 << 21
@@ -60,7 +61,6 @@ class _Units:
         self.values = [0] * _BLOCK
         self._taken = {0}
         self._bases: set[int] = set()
-        self._first_free = 1
 
     def place(self, node: _Node, at: int) -> None:
         """Give a node's children a block of their own, and write the way to it into the node's unit."""
@@ -79,17 +79,18 @@ class _Units:
             self.place(child, base ^ label)
 
     def _find(self, labels: list[int]) -> int:
-        """The first base whose places for these labels are all free."""
-        while self._first_free in self._taken:
-            self._first_free += 1
-        base = (self._first_free ^ labels[0]) & ~0xFF
-        while True:
-            for candidate in range(base, base + _BLOCK):
-                places = [candidate ^ label for label in labels]
-                if candidate not in self._bases and self._taken.isdisjoint(places):
-                    self._bases.add(candidate)
-                    self._taken.update(places)
-                    missing = base + _BLOCK - len(self.values)
-                    self.values += [0] * max(missing, 0)
-                    return candidate
-            base += _BLOCK
+        """A base whose places for these labels are all free; only the newest blocks are searched."""
+        for place in range(max(1, len(self.values) - _SEARCHED * _BLOCK), len(self.values)):
+            base = place ^ labels[0]
+            if place in self._taken or base in self._bases:
+                continue
+            places = [base ^ label for label in labels]
+            if self._taken.isdisjoint(places):
+                break
+        else:
+            base = len(self.values)
+            places = [base ^ label for label in labels]
+            self.values += [0] * _BLOCK
+        self._bases.add(base)
+        self._taken.update(places)
+        return base

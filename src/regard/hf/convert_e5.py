@@ -11,6 +11,8 @@ rules do the same. The weights are the 4-bit ones: close to the published model,
 
 from __future__ import annotations
 
+import itertools
+import json
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +90,7 @@ class _File:
         scores = self._take(f"{count}f")
         blob = self._data[self._at : self._at + size]
         self._at += size
-        pieces = tuple(blob[start:end].decode() for start, end in zip(starts, starts[1:], strict=False))
+        pieces = tuple(blob[start:end].decode() for start, end in itertools.pairwise(starts))
         return _Vocabulary(pieces, scores, bos, eos, pad, unk, self._read_character_map())
 
     def _read_character_map(self) -> dict[str, str]:
@@ -193,8 +195,7 @@ def tokenizer_of(vocabulary: _Vocabulary) -> Any:
     """XLM-R's tokenizer with this vocabulary and character map."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-    scored = list(zip(vocabulary.pieces, vocabulary.scores, strict=True))
-    tokenizer = Tokenizer(models.Unigram(scored, unk_id=vocabulary.unk))
+    tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Sequence(
         [
             normalizers.NFC(),
@@ -210,4 +211,8 @@ def tokenizer_of(vocabulary: _Vocabulary) -> Any:
         pair=f"{begin} $A {end} {end} $B {end}",
         special_tokens=[(begin, vocabulary.bos), (end, vocabulary.eos)],
     )
-    return tokenizer
+    # Given as JSON, 250,000 pieces take a sixth of the time they take as a Python list.
+    settings = json.loads(tokenizer.to_str())
+    scored = [list(pair) for pair in zip(vocabulary.pieces, vocabulary.scores, strict=True)]
+    settings["model"] = {"type": "Unigram", "unk_id": vocabulary.unk, "vocab": scored, "byte_fallback": False}
+    return Tokenizer.from_str(json.dumps(settings))

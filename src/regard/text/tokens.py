@@ -11,6 +11,7 @@ claim a character that is not its own. Here every token gets exact UTF-8 byte of
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from regard.text.offsets import ByteOffsets, without_lone_surrogates
 
 PAIR_SEPARATOR = "\n"
 _MARKER = "▁"
+_JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
 _SPACE_PIECES = frozenset("Ġ▁ ")
 
 
@@ -116,7 +118,9 @@ def _backend(tokenizer: Any) -> Any:
     """The ``tokenizers.Tokenizer`` inside, which is the part that knows offsets."""
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not hasattr(backend, "encode_batch") or not hasattr(backend, "no_truncation"):
-        problem = must_be("tokenizer", "a fast tokenizer, which knows where its tokens came from", type(tokenizer).__name__)
+        problem = must_be(
+            "tokenizer", "a fast tokenizer, which knows where its tokens came from", type(tokenizer).__name__
+        )
         raise ConfigError(message("tokenize", problem))
     return backend
 
@@ -160,7 +164,24 @@ def _character_spans(encoding: Any, text: str, shift: int) -> list[tuple[int, in
         span = _own_span(piece, start + moved, end + moved, text, reached)
         spans.append(span)
         reached = max(reached, span[1])
-    return spans
+    return _with_marks(spans, text)
+
+
+def _with_marks(spans: list[tuple[int, int]], text: str) -> list[tuple[int, int]]:
+    """Give combining marks and joiners that the normalizer dropped or composed to the character they belong to."""
+    starts = {start for start, end in spans if end > start}
+    ends = sorted({end for start, end in spans if end > start})
+    grown = {}
+    for end in ends:
+        last = end
+        while last < len(text) and last not in starts and _belongs_to_the_one_before(text[last]):
+            last += 1
+        grown[end] = last
+    return [(start, grown[end]) if end > start else (start, end) for start, end in spans]
+
+
+def _belongs_to_the_one_before(character: str) -> bool:
+    return character in _JOINERS or unicodedata.category(character).startswith("M")
 
 
 def _own_span(piece: str, start: int, end: int, text: str, reached: int) -> tuple[int, int]:
