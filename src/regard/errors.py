@@ -66,7 +66,7 @@ def message(caller: str, problem: str, *, arguments: Mapping[str, str] | None = 
 
 
 def must_be(argument: str, expected: str, actual: object) -> str:
-    """Build the sentence of an error: ```argument` must be expected, but is actual.``"""
+    """Build the sentence of an error: the argument, what it must be, what it is."""
     return f"`{argument}` must be {expected}, but is {actual}."
 
 

@@ -29,14 +29,14 @@ def run_tiled(call: Call) -> Tensor:
         return _run_op(call)
     if not call.needs_grad:
         return tiled.forward(call).output.to(call.query.dtype)
-    return _Tiled.apply(call, *call.inputs)  # type: ignore[no-any-return]
+    return _Tiled.apply(call, *call.inputs)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def run_sdpa(call: Call) -> Tensor:
     """The output by ``torch``, differentiable any number of times."""
     if torch.compiler.is_compiling() or not call.needs_grad:
         return sdpa.forward(call)
-    return _Sdpa.apply(call, *call.inputs)  # type: ignore[no-any-return]
+    return _Sdpa.apply(call, *call.inputs)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def with_inputs(call: Call, inputs: tuple[Tensor | None, ...]) -> Call:
@@ -64,7 +64,7 @@ class _Tiled(torch.autograd.Function):
         return done.output.to(call.query.dtype)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, *Grads]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, *Grads]:
         inputs, wanted = ctx.saved_tensors, ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():
             return None, *_differentiable(ctx.call, inputs, grad, wanted)
@@ -91,7 +91,7 @@ class _Sdpa(torch.autograd.Function):
         return output.detach()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, *Grads]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, *Grads]:
         wanted = ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():
             return None, *_differentiable(ctx.call, ctx.saved_tensors, grad, wanted)

@@ -79,8 +79,12 @@ def tile_logits(
     """Final scores of a tile: scaled (by the caller), capped, biased, −inf where masked.
 
     Args:
+        call: The call.
         query: Scaled queries of the rows, the heads of a group laid one after another along the rows.
         key: Keys of the tile.
+        allowed: Which cells of the tile are allowed; None for all.
+        rows: Which queries the tile holds.
+        keys: Which keys the tile holds.
     """
     batch, kv_heads, stacked, _ = query.shape
     scores = query @ key.transpose(2, 3)
