@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from types import TracebackType
 from typing import Self
@@ -29,26 +30,23 @@ class Progress:
         self._what = what
         self._total = total
         self._done = 0
-        self._began = time.monotonic()
-        self._said: float | None = None
         self._screen = sys.stderr.isatty()
+        self._finished = threading.Event()
+        self._teller = threading.Thread(target=self._tell, daemon=True)
 
     def __enter__(self) -> Self:
-        self._began = time.monotonic()
-        self._show()
+        self._teller.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._said is not None and self._screen:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        self._finished.set()
+        self._teller.join()
 
     def step(self, count: int = 1) -> None:
         """Say that ``count`` more steps are done."""
         self._done += count
-        self._show()
 
     def line(self, now: float) -> str:
         """What is shown ``now`` seconds after the beginning."""
@@ -57,13 +55,14 @@ class Progress:
         left = now / self._done * max(self._total - self._done, 0)
         return f"{self._what}: {self._done} of {self._total}, about {left:.0f} s left"
 
-    def _show(self) -> None:
-        now = time.monotonic() - self._began
-        since = now - self._said if self._said is not None else now
-        wait = _PATIENCE if self._said is None else _EVERY_ON_SCREEN if self._screen else _EVERY_IN_PIPE
-        if since < wait:
-            return
-        self._said = now
-        text = self.line(now)
-        sys.stderr.write(f"\r{text}\x1b[K" if self._screen else f"{text}\n")
-        sys.stderr.flush()
+    def _tell(self) -> None:
+        began = time.monotonic()
+        wait = _PATIENCE
+        while not self._finished.wait(wait):
+            text = self.line(time.monotonic() - began)
+            sys.stderr.write(f"\r{text}\x1b[K" if self._screen else f"{text}\n")
+            sys.stderr.flush()
+            wait = _EVERY_ON_SCREEN if self._screen else _EVERY_IN_PIPE
+        if self._screen and wait != _PATIENCE:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

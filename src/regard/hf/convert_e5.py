@@ -160,7 +160,7 @@ def convert(source: Path, folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     special = {"bos": vocabulary.bos, "eos": vocabulary.eos, "pad": vocabulary.pad, "unk": vocabulary.unk}
     names = {f"{role}_token": vocabulary.pieces[index] for role, index in special.items()}
-    PreTrainedTokenizerFast(
+    PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer_of(vocabulary),
         cls_token=names["bos_token"],
         sep_token=names["eos_token"],

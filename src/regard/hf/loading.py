@@ -123,8 +123,9 @@ def default_is_installed() -> bool:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence transformers' logging, progress bars and warnings, and put everything back afterwards."""
-    from transformers.utils import logging
+    from transformers.utils import logging as noise
 
+    logging: Any = noise  # its functions have no annotations
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(logging.CRITICAL)
     logging.disable_progress_bar()
@@ -192,9 +193,7 @@ def _from_folder(
     config = _config(folder, name)
     kind = kind_of(config)
     if generate and kind == "encoder":
-        raise ConfigError(
-            message("load", f"{name} reads text and cannot write any; --generate needs one that can.")
-        )
+        raise ConfigError(message("load", f"{name} reads text and cannot write any; --generate needs one that can."))
     tokenizer = _tokenizer(folder, name)
     model = _model(folder, name, kind=kind, generate=generate)
     return LoadedModel(

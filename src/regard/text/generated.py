@@ -6,7 +6,7 @@ from collections.abc import Sequence as Items
 from typing import Any
 
 from regard import records
-from regard.text.offsets import REPLACEMENT, ByteOffsets
+from regard.text.surrogates import REPLACEMENT
 
 Span = tuple[int, int]
 
@@ -38,7 +38,7 @@ def continuation(
     start = before.text if before is not None else ""
     written, spans = _written(tokenizer, list(before_ids), list(ids))
     text = start + written
-    offsets = ByteOffsets(text)
+    byte_of = records.TextOffsets(text).byte_of
     pieces = tokenizer.convert_ids_to_tokens(list(ids))
     tokens = list(before.tokens) if before is not None else []
     for piece, span in zip(pieces, spans, strict=True):
@@ -46,8 +46,7 @@ def continuation(
             tokens.append(records.Token(text=piece, start=-1, end=-1, special=True))
         else:
             first, last = span[0] + len(start), span[1] + len(start)
-            a, b = offsets.span(first, last)
-            tokens.append(records.Token(text=text[first:last] or piece, start=a, end=b))
+            tokens.append(records.Token(text[first:last] or piece, int(byte_of[first]), int(byte_of[last])))
     return records.Sequence(name=before.name if before is not None else name, text=text, tokens=tuple(tokens))
 
 

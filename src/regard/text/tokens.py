@@ -11,7 +11,6 @@ claim a character that is not its own. Here every token gets exact UTF-8 byte of
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Any
@@ -21,11 +20,10 @@ from torch import Tensor
 
 from regard import records
 from regard.errors import ConfigError, message, must_be
-from regard.text.offsets import ByteOffsets, without_lone_surrogates
+from regard.text.surrogates import without_lone_surrogates
 
 PAIR_SEPARATOR = "\n"
 _MARKER = "▁"
-_JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
 _SPACE_PIECES = frozenset("Ġ▁ ")
 
 
@@ -145,7 +143,8 @@ def _unknown_id(tokenizer: Any, backend: Any) -> int | None:
         return tokenizer.unk_token_id if tokenizer.unk_token_id != tokenizer.eos_token_id else None
     piece = getattr(backend.model, "unk_token", None)
     if piece is not None:
-        return backend.token_to_id(piece)
+        known: int | None = backend.token_to_id(piece)
+        return known
     number = getattr(backend.model, "unk_id", None)
     return int(number) if number is not None else None
 
@@ -164,24 +163,7 @@ def _character_spans(encoding: Any, text: str, shift: int) -> list[tuple[int, in
         span = _own_span(piece, start + moved, end + moved, text, reached)
         spans.append(span)
         reached = max(reached, span[1])
-    return _with_marks(spans, text)
-
-
-def _with_marks(spans: list[tuple[int, int]], text: str) -> list[tuple[int, int]]:
-    """Give combining marks and joiners that the normalizer dropped or composed to the character they belong to."""
-    starts = {start for start, end in spans if end > start}
-    ends = sorted({end for start, end in spans if end > start})
-    grown = {}
-    for end in ends:
-        last = end
-        while last < len(text) and last not in starts and _belongs_to_the_one_before(text[last]):
-            last += 1
-        grown[end] = last
-    return [(start, grown[end]) if end > start else (start, end) for start, end in spans]
-
-
-def _belongs_to_the_one_before(character: str) -> bool:
-    return character in _JOINERS or unicodedata.category(character).startswith("M")
+    return spans
 
 
 def _own_span(piece: str, start: int, end: int, text: str, reached: int) -> tuple[int, int]:
@@ -199,12 +181,11 @@ def _own_span(piece: str, start: int, end: int, text: str, reached: int) -> tupl
 
 def _tokens(pieces: Items[str], spans: Items[tuple[int, int]], text: str) -> tuple[records.Token, ...]:
     """Tokens with byte offsets; the text of a token is what the person wrote, else the vocabulary's piece."""
-    offsets = ByteOffsets(text)
+    byte_of = records.TextOffsets(text).byte_of
     tokens = []
     for piece, (start, end) in zip(pieces, spans, strict=True):
         if start < 0:
             tokens.append(records.Token(text=piece, start=-1, end=-1, special=True))
             continue
-        first, last = offsets.span(start, end)
-        tokens.append(records.Token(text=text[start:end] or piece, start=first, end=last))
+        tokens.append(records.Token(text[start:end] or piece, int(byte_of[start]), int(byte_of[end])))
     return tuple(tokens)

@@ -1,8 +1,6 @@
-"""Positions in a text: code points, which tokenizers count, and UTF-8 bytes, which recordings store."""
+"""Lone surrogates: characters that a Python string can hold and UTF-8 cannot."""
 
 from __future__ import annotations
-
-import numpy as np
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -29,30 +27,3 @@ def without_lone_surrogates(text: str) -> tuple[str, int]:
 
 def _is_surrogate(character: str) -> bool:
     return "\ud800" <= character <= "\udfff"
-
-
-class ByteOffsets:
-    """Byte offset of every code point of one text.
-
-        offsets = ByteOffsets("a中")
-        offsets.span(1, 2)      # (1, 4)
-
-    Args:
-        text: A text without lone surrogates.
-
-    **Cost**: eight bytes per code point.
-    """
-
-    def __init__(self, text: str) -> None:
-        codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
-        width = 1 + (codes >= 0x80).astype(np.int64) + (codes >= 0x800) + (codes >= 0x10000)
-        self._starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(width)])
-
-    def span(self, start: int, end: int) -> tuple[int, int]:
-        """The bytes of the code points [start, end)."""
-        return int(self._starts[start]), int(self._starts[end])
-
-    @property
-    def total(self) -> int:
-        """Length of the text in bytes."""
-        return int(self._starts[-1])
