@@ -52,7 +52,9 @@ def bytes_of(sequence: Sequence, number: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "pieces"), [("\u4e2d", 3), ("👍", 4), (FAMILY, 18), ("e\u0301", 3)], ids=["zh", "thumb", "family", "accent"]
+    ("text", "pieces"),
+    [("\u4e2d", 3), ("👍", 4), (FAMILY, 18), ("e\u0301", 3)],
+    ids=["zh", "thumb", "family", "accent"],
 )
 def test_byte_pieces_of_one_visible_character_are_one_group(text, pieces):  # case C18
     sequence = tokens_of(byte_level(), text)
@@ -166,7 +168,10 @@ def test_one_token_of_ten_thousand_characters():
 
 def test_inputs_are_those_the_tokenizer_names():
     tokenizer = SimpleNamespace(
-        backend_tokenizer=word_piece(), unk_token_id=0, eos_token_id=None, model_input_names=["input_ids", "token_type_ids"]
+        backend_tokenizer=word_piece(),
+        unk_token_id=0,
+        eos_token_id=None,
+        model_input_names=["input_ids", "token_type_ids"],
     )
     inputs = tokenize(tokenizer, "the", pair="bank").inputs()
     assert {name: tensor.tolist() for name, tensor in inputs.items()} == {
@@ -180,7 +185,9 @@ def test_a_tokenizer_without_offsets_is_refused():
         tokenize(SimpleNamespace(encode=None), "text")
 
 
-TEXTS = st.text(st.sampled_from("ab é中文👍👨👩👧\u200d\u0301\u0644\u0627 \n\t\u3000ﬁ㎏—\x00") | st.characters(), max_size=30)
+TEXTS = st.text(
+    st.sampled_from("ab é中文👍👨👩👧\u200d\u0301\u0644\u0627 \n\t\u3000ﬁ㎏—\x00") | st.characters(), max_size=30
+)
 
 
 @given(TEXTS, st.booleans(), st.booleans())

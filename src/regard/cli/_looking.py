@@ -25,6 +25,10 @@ def run(
 ) -> int:
     """Read, observe, print, write; see ``regard look --help`` for the arguments."""
     read = _text(text, file)
+    if not read.strip() or (pair is not None and not pair.strip()):
+        raise ConfigError(message("look", "the text must hold something to read, but is empty."))
+    if generate < 0:
+        raise ConfigError(message("look", f"--generate must be a number of tokens, but is {generate}."))
     check_place(out)
     if save is not None:
         _check_recording(save)

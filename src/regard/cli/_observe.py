@@ -53,10 +53,6 @@ def observe(request: Request, say: Callable[[str], None]) -> records.Recording:
     Raises:
         regard.errors.Error: Something the person must change.
     """
-    if not request.text.strip():
-        raise ConfigError(message("look", "the text must hold something to read, but is empty."))
-    if request.generate < 0:
-        raise ConfigError(message("look", f"--generate must be a number of tokens, but is {request.generate}."))
     loaded, tokenized, notes = _prepare(request)
     for note in notes:
         say(note)

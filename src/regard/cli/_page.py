@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 import webbrowser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from regard.cli._progress import Progress
 from regard.errors import ConfigError, message
-from regard.records import Recording
+
+if TYPE_CHECKING:
+    from regard.records import Recording
 
 
 def check_place(out: Path) -> None:

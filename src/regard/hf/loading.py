@@ -42,6 +42,7 @@ _E5_FOLDER = f"multilingual-e5-small-q4-{E5_SHA256[:8]}-1"  # the last number ch
 _OFFSET_POSITIONS = frozenset(
     ["roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "mpnet"]
 )
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "tekken.json", "merges.txt")
 
 
 @dataclass(frozen=True)
@@ -219,6 +220,9 @@ def _config(folder: Path, name: str) -> Any:
 def _tokenizer(folder: Path, name: str) -> Any:
     from transformers import AutoTokenizer
 
+    # Without any of these transformers makes a tokenizer that knows no word, and says nothing.
+    if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
+        raise _cannot_read(name, "no tokenizer", None)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError, KeyError) as error:
@@ -232,6 +236,7 @@ def _tokenizer(folder: Path, name: str) -> Any:
 
 
 def _model(folder: Path, name: str, *, kind: Kind, generate: bool) -> Any:
+    from safetensors import SafetensorError
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
     if not _weight_files(folder):
@@ -240,7 +245,7 @@ def _model(folder: Path, name: str, *, kind: Kind, generate: bool) -> Any:
     auto = writes[kind] if generate and kind in writes else AutoModel
     try:
         model = auto.from_pretrained(folder, dtype=torch.float32)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _cannot_read(name, "weights that cannot be loaded", error) from error
     return model.eval()
 

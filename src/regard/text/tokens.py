@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from regard import records
 from regard.errors import ConfigError, message, must_be
 from regard.text.surrogates import without_lone_surrogates
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PAIR_SEPARATOR = "\n"
 _MARKER = "▁"
@@ -49,6 +49,8 @@ class Tokenized:
 
     def inputs(self) -> dict[str, Tensor]:
         """The model's keyword arguments: a batch of one."""
+        import torch  # here, so that reading a text does not wait for it
+
         known = {
             "input_ids": self.ids,
             "attention_mask": (1,) * len(self.ids),
