@@ -1,6 +1,6 @@
 """Everything regard raises on purpose.
 
-    Error
+Error:
     ├── ShapeError(ValueError)              a shape does not fit its neighbours
     ├── DTypeError(TypeError)               a dtype that is not accepted here
     ├── ConfigError(ValueError)             wrong options; every problem is listed at once
@@ -66,7 +66,7 @@ def message(caller: str, problem: str, *, arguments: Mapping[str, str] | None = 
 
 
 def must_be(argument: str, expected: str, actual: object) -> str:
-    """Build the sentence of an error: ```argument` must be expected, but is actual.``"""
+    """Build the sentence of an error: the argument, what it must be, what it is."""
     return f"`{argument}` must be {expected}, but is {actual}."
 
 

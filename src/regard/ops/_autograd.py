@@ -64,7 +64,7 @@ class _Tiled(torch.autograd.Function):
         return done.output.to(call.query.dtype)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, *Grads]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, *Grads]:
         inputs, wanted = ctx.saved_tensors, ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():
             return None, *_differentiable(ctx.call, inputs, grad, wanted)
@@ -91,7 +91,7 @@ class _Sdpa(torch.autograd.Function):
         return output.detach()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, *Grads]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, *Grads]:
         wanted = ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():
             return None, *_differentiable(ctx.call, ctx.saved_tensors, grad, wanted)

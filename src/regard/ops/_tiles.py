@@ -79,8 +79,12 @@ def tile_logits(
     """Final scores of a tile: scaled (by the caller), capped, biased, −inf where masked.
 
     Args:
+        call: The call.
         query: Scaled queries of the rows, the heads of a group laid one after another along the rows.
         key: Keys of the tile.
+        allowed: Which cells of the tile are allowed; None for all.
+        rows: Which queries the tile holds.
+        keys: Which keys the tile holds.
     """
     batch, kv_heads, stacked, _ = query.shape
     scores = query @ key.transpose(2, 3)
@@ -100,11 +104,13 @@ def stack_group(tensor: Float[Tensor, "batch heads r d"], group: int) -> Float[T
     """Lay the heads that share a kv head one after another along the rows."""
     if group == 1:
         return tensor
-    return tensor.unflatten(1, (-1, group)).flatten(2, 3)
+    batch, heads, rows, dim = tensor.shape
+    return tensor.reshape(batch, heads // group, group * rows, dim)
 
 
 def unstack_group(tensor: Float[Tensor, "batch kv_heads rows d"], group: int) -> Float[Tensor, "batch heads r d"]:
     """Undo ``stack_group``."""
     if group == 1:
         return tensor
-    return tensor.unflatten(2, (group, -1)).flatten(1, 2)
+    batch, kv_heads, rows, dim = tensor.shape
+    return tensor.reshape(batch, kv_heads * group, rows // group, dim)

@@ -220,8 +220,7 @@ def _sinks(caller: str, sinks: Tensor, geometry: Geometry) -> Tensor:
         shaped = sinks[None, :, None]
     elif sinks.dim() == 4 and sinks.shape[3] == 1:
         shaped = sinks[..., 0]
-    fits = shaped is not None and _broadcasts(shaped.shape, full)
-    if not fits or not sinks.dtype.is_floating_point:
+    if shaped is None or not _broadcasts(shaped.shape, full) or not sinks.dtype.is_floating_point:
         expected = f"floating point of shape [num_heads] = ({geometry.num_heads},) or [batch, heads, q_len, 1]"
         raise ShapeError(message(caller, must_be("sinks", expected, f"{sinks.dtype} of shape {tuple(sinks.shape)}")))
     return shaped

@@ -227,10 +227,7 @@ def _strip(call: Call, query: Tensor, key: Tensor, rows: slice, keys: slice, lse
 def _softmax(logits: Tensor, sinks: Tensor | None, sees: Tensor) -> tuple[Tensor, Tensor]:
     """Weights and lse of whole rows; rows that see nothing get lse −inf (or the sink)."""
     top = logits.amax(dim=3) if logits.shape[3] else logits.new_full(logits.shape[:3], -torch.inf)
-    if sinks is not None:
-        top = torch.maximum(top, sinks)
-    else:
-        top = top.masked_fill(~sees, 0)
+    top = top.masked_fill(~sees, 0) if sinks is None else torch.maximum(top, sinks)
     weights = (logits - top[..., None]).exp_()
     total = weights.sum(dim=3)
     if sinks is not None:
@@ -241,5 +238,5 @@ def _softmax(logits: Tensor, sinks: Tensor | None, sees: Tensor) -> tuple[Tensor
 
 
 def _finite_base(lse: Tensor) -> Tensor:
-    """lse with −inf (an empty row) replaced, so that −inf − lse stays −inf."""
+    """The lse with −inf (an empty row) replaced, so that −inf − lse stays −inf."""
     return lse.masked_fill(lse == -torch.inf, 0)

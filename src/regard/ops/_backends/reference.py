@@ -100,10 +100,8 @@ def _empty_rows(call: Call, allowed: Tensor | None) -> Bool[Tensor, "batch heads
 
 def _top(call: Call, logits: Tensor, empty: Tensor) -> Tensor:
     """What is subtracted before exp. Any constant is right; the largest logit avoids overflow."""
-    if call.geometry.kv_len == 0:
-        top = logits.new_full(logits.shape[:3], -torch.inf)
-    else:
-        top = logits.detach().amax(dim=3)
+    some_keys = call.geometry.kv_len > 0
+    top = logits.detach().amax(dim=3) if some_keys else logits.new_full(logits.shape[:3], -torch.inf)
     if call.sinks is not None:
         return torch.maximum(top, call.sinks.detach().to(top.dtype).expand_as(top))
     return top.masked_fill(empty, 0)

@@ -130,7 +130,7 @@ def _sink_rows(sinks: Tensor, rows: slice) -> Tensor:
 
 
 def _product(weights: Tensor, value: Tensor, allowed: Tensor | None, guard: bool, group: int) -> Tensor:
-    """weights @ value for grouped heads, with nothing from behind the mask."""
+    """Weights @ value for grouped heads, with nothing from behind the mask."""
     if guard and allowed is not None:
         return masked_product(weights, value.repeat_interleave(group, dim=1), allowed)
     return unstack_group(stack_group(weights, group) @ value, group)
@@ -225,7 +225,7 @@ def _gathered(weights: Tensor, right: Tensor, mask: Tensor | None, group: int) -
     """weightsᵀ @ right, summed over the heads that share a kv head."""
     if mask is not None:
         product = masked_product(weights.transpose(2, 3), right, mask.transpose(2, 3))
-        return product if group == 1 else product.unflatten(1, (-1, group)).sum(dim=2)
+        return product if group == 1 else product.reshape(len(product), -1, group, *product.shape[2:]).sum(dim=2)
     return stack_group(weights, group).transpose(2, 3) @ stack_group(right, group)
 
 

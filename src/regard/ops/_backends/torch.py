@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F
 
 from regard.ops._call import Call, blocks, is_finite
 from regard.records.mask_program import Op
@@ -43,7 +42,7 @@ def forward(call: Call) -> Float[Tensor, "batch heads q value_dim"]:
     """The output."""
     assert call.value is not None
     mode = _mode(call)
-    return F.scaled_dot_product_attention(
+    return torch.nn.functional.scaled_dot_product_attention(
         call.query,
         call.key,
         call.value,
