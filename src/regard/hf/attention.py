@@ -67,7 +67,7 @@ def regard_attention(
     Raises:
         UnsupportedError: An argument that changes the result and cannot be expressed.
     """
-    placed = place_mask(module, query, key, attention_mask, is_causal=kwargs.get("is_causal"))
+    placed = place_mask(module, query, key, attention_mask, is_causal=kwargs.get("is_causal"), cross=is_cross(module))
     options = options_of(query, placed, kwargs)
     key, value = key[:, :, : placed.kv_len], value[:, :, : placed.kv_len]
     q_start = placed.q_start if placed.q_start is not None else 0
@@ -124,6 +124,7 @@ def place_mask(
     is_causal: bool | None = None,
     rule: MaskRule | None = None,
     upper_left: bool = False,
+    cross: bool = False,
 ) -> Placed:
     """Say what a mask argument allows and where it puts queries and keys.
 
@@ -134,6 +135,7 @@ def place_mask(
         attention_mask: As the attention function got it.
         is_causal: The argument of the attention function; overrides the module's.
         rule: Where the mask came from, when that is known.
+        cross: Whether the keys are another sequence's, so that lengths do not tell where queries sit.
         upper_left: Without a mask, query 0 sees key 0 only (torch's convention), not the last query the last key.
 
     Returns:
@@ -146,7 +148,7 @@ def place_mask(
         rule = rule.first_keys(kv_len)
         return Placed(rule.mask, None, rule.q_start, rule.kv_start, min(rule.kv_len, kv_len))
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
-    unknown = None if is_cross(module) else kv_len - q_len
+    unknown = None if cross else kv_len - q_len
     if attention_mask is None:
         if not causal:
             return Placed(None, None, unknown, 0, kv_len)
@@ -188,12 +190,10 @@ def _value(mask: Mask | Tensor) -> Mask:
 
 def _chosen(indices: Tensor, query: Tensor, kv_len: int) -> Mask:
     """The keys a sparse indexer chose for every query, [batch, q, top_k]; dense, as the indexer's own scores are."""
-    chosen = torch.zeros(query.shape[0], query.shape[2], kv_len, dtype=torch.bool, device=query.device)
     known = (indices >= 0) & (indices < kv_len)
-    places = indices.long().clamp(0, max(kv_len - 1, 0))
-    chosen.scatter_(-1, places.masked_fill(~known, 0), known)
-    chosen.scatter_(-1, torch.where(known, places, places[..., :1]), known | known[..., :1])
-    return Allowed(chosen[:, None])
+    chosen = torch.zeros(query.shape[0], query.shape[2], kv_len + 1, dtype=torch.bool, device=query.device)
+    chosen.scatter_(-1, indices.long().where(known, kv_len), True)  # what is not a key goes to a column of its own
+    return Allowed(chosen[:, None, :, :kv_len])
 
 
 def register() -> None:

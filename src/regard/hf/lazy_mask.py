@@ -7,6 +7,7 @@ not know gets the dense mask instead, which is right and costs what transformers
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -126,23 +127,51 @@ class MaskRule:
 
 
 class LazyMask(Tensor):
-    """A bool tensor [batch, 1, q, kv] without storage; see the module."""
+    """A tensor [batch, 1, q, kv] without storage; see the module.
+
+    Args:
+        rule: What the mask says.
+        dtype: What modelling code finds when it looks: bool, or the dtype of an additive mask.
+        original: Makes the mask that the model's own implementation would have got (which may be None).
+    """
 
     rule: MaskRule
+    original: Callable[[], Tensor | None]
 
     @staticmethod
-    def __new__(cls, rule: MaskRule) -> LazyMask:
+    def __new__(
+        cls,
+        rule: MaskRule,
+        *,
+        dtype: torch.dtype = torch.bool,
+        original: Callable[[], Tensor | None] | None = None,
+    ) -> LazyMask:
         shape = (rule.batch, 1, rule.place.q_len, rule.place.kv_len)
-        mask: LazyMask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool, device=rule.place.device)
+        mask: LazyMask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=rule.place.device)
         mask.rule = rule
+        mask.original = original if original is not None else rule.dense
         return mask
 
-    def __init__(self, rule: MaskRule) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
+
+    def filled(self) -> Tensor:
+        """The mask with its cells, in the form its dtype promises."""
+        made = self.original()
+        if made is not None:
+            return made
+        allowed = self.rule.dense()
+        if self.dtype == torch.bool:
+            return allowed
+        return torch.zeros(allowed.shape, dtype=self.dtype, device=self.device).masked_fill(
+            ~allowed, torch.finfo(self.dtype).min
+        )
 
     def __getitem__(self, index: Any) -> Tensor:
         rule = _cut(self.rule, index)
-        return LazyMask(rule) if rule is not None else self.rule.dense()[index]
+        if rule is None:
+            return self.filled()[index]
+        return LazyMask(rule, dtype=self.dtype, original=functools.partial(_cut_original, self.original, index))
 
     @classmethod
     def __torch_dispatch__(
@@ -151,11 +180,11 @@ class LazyMask(Tensor):
         kwargs = kwargs or {}
         if func in _SAME:
             return args[0]
-        if func is torch.ops.aten._to_copy.default and kwargs.get("dtype", torch.bool) == torch.bool:
-            rule = args[0].rule
-            if kwargs.get("device") in (None, rule.place.device):
-                return args[0]
-        args, kwargs = pytree.tree_map_only(LazyMask, lambda mask: mask.rule.dense(), (args, kwargs))
+        if func is torch.ops.aten._to_copy.default:
+            mask = args[0]
+            if kwargs.get("dtype") in (None, mask.dtype) and kwargs.get("device") in (None, mask.device):
+                return mask
+        args, kwargs = pytree.tree_map_only(LazyMask, LazyMask.filled, (args, kwargs))
         return func(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -169,6 +198,11 @@ _ALL = slice(None)
 def lazy_mask(**call: Any) -> LazyMask:
     """The mask function that ``AttentionMaskInterface`` knows as "regard"."""
     return LazyMask(MaskRule.of_call(**call))
+
+
+def _cut_original(original: Callable[[], Tensor | None], index: Any) -> Tensor | None:
+    made = original()
+    return None if made is None else made[index]
 
 
 def _cut(rule: MaskRule, index: Any) -> MaskRule | None:

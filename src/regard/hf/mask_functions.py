@@ -118,9 +118,13 @@ def _translate(function: MaskFunction, place: Place, use_vmap: bool) -> Mask | E
         case "or_masks":
             return _union(free["mask_functions"], place, use_vmap)
         case "sliding_window_overlay":
-            return _OneSidedWindow(int(free["sliding_window"]), function)
+            size = int(free["sliding_window"])
+            reaches_all = place.rows.stop - place.keys.start <= size
+            return Everything() if reaches_all else _OneSidedWindow(size, function)
         case "sliding_window_bidirectional_overlay":
-            return SlidingWindow(int(free["sliding_window"]) + 1)  # |i − j| ≤ size there, < size here
+            size = int(free["sliding_window"]) + 1  # |i − j| ≤ size there, < size here
+            extent = max(place.rows.stop, place.keys.stop) - min(place.rows.start, place.keys.start)
+            return Everything() if extent <= size else SlidingWindow(size)
         case "chunked_overlay":
             return _chunks(int(free["chunk_size"]), free["left_padding"], place)
         case "blockwise_overlay":
@@ -182,13 +186,16 @@ def _unpacked(function: MaskFunction) -> MaskFunction:
     return inner if plain else function
 
 
-def _chunks(size: int, left_padding: Tensor, place: Place) -> Mask:
+def _chunks(size: int, left_padding: Tensor, place: Place) -> Mask | Everything:
     """Chunks counted from the first real token of each batch row; numbered from 0, as negative ids would be padding."""
     left = left_padding.to(place.device).long()[:, None]
     rows = torch.arange(place.rows.start, place.rows.stop, device=place.device)[None]
     keys = torch.arange(place.keys.start, place.keys.stop, device=place.device)[None]
     query_ids, key_ids = (torch.div(positions - left, size, rounding_mode="floor") for positions in (rows, keys))
-    lowest = min(int(ids.min()) for ids in (query_ids, key_ids) if ids.numel()) if query_ids.numel() else 0
+    ids = torch.cat([query_ids, key_ids], dim=1)
+    if ids.numel() == 0 or bool((ids == ids[:, :1]).all()):
+        return Everything()
+    lowest = int(ids.min())
     return Documents(key_ids - lowest, query_ids - lowest)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.errors import Error
 from regard.lens._call import AttentionCall
-from regard.lens._frames import FrameStack
+from regard.lens._frames import FrameStack, quiet
 from regard.lens._layers import AttentionStep, Layer
 from regard.ops import Observation, Probe, attend, measure
 
@@ -101,7 +101,7 @@ class Session:
 
     def _measure(self, call: AttentionCall, layer: Layer | None) -> Observation:
         query, key = call.query.detach(), call.key.detach()
-        with torch.no_grad():
+        with quiet(), torch.no_grad():
             if layer is None:
                 return measure(query, key, self.probes, **call.options())
             return measure(query, key, into=layer.observation, **call.options())
@@ -109,7 +109,8 @@ class Session:
     @staticmethod
     def output(call: AttentionCall, value: Tensor, dropout_p: float) -> Tensor:
         """What the model's attention would return, computed by regard: [batch, heads, q, value_dim]."""
-        return attend(call.query, call.key, value, dropout_p=dropout_p, **call.options())
+        with quiet():
+            return attend(call.query, call.key, value, dropout_p=dropout_p, **call.options())
 
     @staticmethod
     def _remark(texts: list[str], new: Sequence[str]) -> None:
