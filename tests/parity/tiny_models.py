@@ -18,11 +18,12 @@ SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
 
 @dataclass(frozen=True)
 class Tiny:
-    """How to build one model and feed it: ``padding`` is the side of the second row's padding."""
+    """How to build one model with an attention implementation, and how to feed it."""
 
-    build: Callable[[], torch.nn.Module]
+    build: Callable[[str], torch.nn.Module]
     inputs: Callable[[], dict[str, torch.Tensor]]
     generates: bool = False
+    fused: bool = True
 
 
 def _scaled(model: torch.nn.Module, factor: float = 6.0) -> torch.nn.Module:
@@ -36,16 +37,13 @@ def _scaled(model: torch.nn.Module, factor: float = 6.0) -> torch.nn.Module:
     return model.eval()
 
 
-def _make(auto: Any, config: str, factor: float = 6.0, **options: Any) -> Callable[[], torch.nn.Module]:
-    def build() -> torch.nn.Module:
+def _make(auto: Any, config: str, factor: float = 6.0, **options: Any) -> Callable[[str], torch.nn.Module]:
+    def build(implementation: str) -> torch.nn.Module:
         torch.manual_seed(0)
         made = getattr(transformers, config)(**{**SPECIAL, **options})
-        return _scaled(auto.from_config(made, attn_implementation=IMPLEMENTATION), factor)
+        return _scaled(auto.from_config(made, attn_implementation=implementation), factor)
 
     return build
-
-
-IMPLEMENTATION = "eager"
 
 
 def text(*, left: bool = False, length: int = LENGTH) -> dict[str, torch.Tensor]:
@@ -85,19 +83,19 @@ _SEQ2SEQ = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_at
 _VISION = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 16, "patch_size": 4}
 
 
-def _clip() -> torch.nn.Module:
+def _clip(implementation: str) -> torch.nn.Module:
     torch.manual_seed(0)
     config = transformers.CLIPConfig(
         text_config={**TEXT, "max_position_embeddings": 32, **SPECIAL, "eos_token_id": 2}, vision_config=_VISION, projection_dim=16
     )
-    return _scaled(transformers.CLIPModel._from_config(config, attn_implementation=IMPLEMENTATION))
+    return _scaled(transformers.CLIPModel._from_config(config, attn_implementation=implementation))
 
 
 def _clip_inputs() -> dict[str, torch.Tensor]:
     return {**text(), **image()}
 
 
-def _llava() -> torch.nn.Module:
+def _llava(implementation: str) -> torch.nn.Module:
     torch.manual_seed(0)
     config = transformers.LlavaConfig(
         vision_config=transformers.CLIPVisionConfig(**_VISION, projection_dim=16),
@@ -105,7 +103,7 @@ def _llava() -> torch.nn.Module:
         image_token_id=60,
         vision_feature_layer=-1,
     )
-    model = transformers.LlavaForConditionalGeneration._from_config(config, attn_implementation=IMPLEMENTATION)
+    model = transformers.LlavaForConditionalGeneration._from_config(config, attn_implementation=implementation)
     return _scaled(model, 3.0)
 
 
@@ -131,6 +129,7 @@ MODELS: dict[str, Tiny] = {
         _make(AutoModelForCausalLM, "Gemma2Config", **_GEMMA, attn_logit_softcapping=2.0, query_pre_attn_scalar=8),
         left,
         generates=True,
+        fused=False,
     ),
     "gemma3": Tiny(_make(AutoModelForCausalLM, "Gemma3TextConfig", **_GEMMA, query_pre_attn_scalar=8), left, generates=True),
     "gpt_oss": Tiny(
@@ -139,6 +138,7 @@ MODELS: dict[str, Tiny] = {
         ),
         left,
         generates=True,
+        fused=False,
     ),
     "llama4": Tiny(
         _make(
