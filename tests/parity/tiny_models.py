@@ -164,7 +164,7 @@ MODELS: dict[str, Tiny] = {
     ),
     "whisper": Tiny(
         _make(
-            transformers.AutoModelForSpeechSeq2Seq, "WhisperConfig", vocab_size=61, encoder_ffn_dim=48, decoder_ffn_dim=48, **_SEQ2SEQ,
+            transformers.AutoModelForSpeechSeq2Seq, "WhisperConfig", 12.0, vocab_size=61, encoder_ffn_dim=48, decoder_ffn_dim=48, **_SEQ2SEQ,
             num_mel_bins=8, max_source_positions=12, max_target_positions=64, decoder_start_token_id=2, suppress_tokens=[], begin_suppress_tokens=[],
         ),
         sound,

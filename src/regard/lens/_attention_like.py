@@ -10,16 +10,19 @@ _ATTENTION = re.compile(r"attention|attn", re.IGNORECASE)
 _WITHOUT_SOFTMAX = re.compile(
     r"DeltaNet|Mamba|LinearAttention|LightningAttention|RWKV|Retention|RecurrentBlock|GatedLinear|ShortConv|SSM"
 )
+_PART = re.compile(r"Norm|Embedding|Conv1d|Cache|Mask|Dropout")
 
 
 def is_attention_like(module: nn.Module) -> bool:
     """Whether a module's class is named like attention."""
-    return _ATTENTION.search(type(module).__name__) is not None
+    name = type(module).__name__
+    return _ATTENTION.search(name) is not None and _PART.search(name) is None
 
 
 def has_no_softmax(module: nn.Module) -> bool:
     """Whether a module mixes tokens without softmax weights: linear attention, state spaces, recurrences."""
-    return _WITHOUT_SOFTMAX.search(type(module).__name__) is not None
+    name = type(module).__name__
+    return _WITHOUT_SOFTMAX.search(name) is not None and _PART.search(name) is None
 
 
 def attention_modules(model: nn.Module) -> dict[str, nn.Module]:

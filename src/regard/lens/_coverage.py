@@ -37,7 +37,7 @@ def _linear(modules: dict[str, object], name: str) -> bool:
 def _entry(session: Session, name: str, ways: list[str], *, linear: bool) -> Coverage:
     refusals, remarks = session.refusals.get(name, []), list(session.remarks.get(name, []))
     if name in session.fused:
-        remarks.append("torch's fused fast path was off while watched; outputs agree to about 1e-6")
+        remarks.append("torch's fused fast path, where it applies, is off while watched: outputs agree to about 1e-6")
     if ways:
         how = ", ".join(_VIA[way] for way in dict.fromkeys(ways))
         status = "partly" if refusals else "seen"

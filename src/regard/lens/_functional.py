@@ -89,7 +89,8 @@ def _sdpa_call(mode: FunctionalMode, frame: Frame, given: dict[str, Any]) -> tup
         place["mask"] = Causal()  # torch aligns it to the upper left: query 0 sees key 0
     elif attn_mask is not None:
         place = _masked(mode, attn_mask, given["query"], kind, q_len=q_len, kv_len=kv_len)
-        key, value = (tensor[:, :, : place.pop("kv_len")] for tensor in (key, value)) if "kv_len" in place else (key, value)
+        kv_len = place.pop("kv_len", kv_len)
+        key, value = key[:, :, :kv_len], value[:, :, :kv_len]
     elif kind == "self":
         place["q_start"] = kv_len - q_len
     else:

@@ -42,6 +42,7 @@ class Layer:
         self.kv_start = call.kv_start
         self.kv_end = call.kv_end
         self.batch = call.query.shape[0]
+        self.kept = 0
         self.calls: list[AttentionStep] = []
 
     @property
@@ -81,10 +82,16 @@ class Layer:
         self.calls.append(step)
         self.kv_end = max(self.kv_end, step.kv_end)
 
-    def select(self, index: Int[Tensor, "new_batch"]) -> None:
-        """Keep these batch rows, in this order (a beam search moved its hypotheses)."""
-        self.observation.select(index)
+    def select(self, index: Int[Tensor, "new_batch"], kept: Int[Tensor, "kept"] | None = None) -> None:
+        """Keep these batch rows, in this order (a beam search moved its hypotheses).
+
+        Args:
+            index: Rows that go on.
+            kept: Rows that are finished; they are carried behind the others and gain empty rows from now on.
+        """
+        self.observation.select(index if kept is None else torch.cat([index, kept]))
         self.batch = index.numel()
+        self.kept = 0 if kept is None else kept.numel()
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("_") or attribute == "observation":
@@ -107,6 +114,8 @@ class AttentionStep:
         self.q_end = q_start + call.q_len
         self.kv_start = call.kv_start
         self.kv_end = call.kv_end
+        self.batch = call.query.shape[0]
+        self.device = call.query.device
         self.has_bias = call.bias is not None
         self.mask = call.mask
         self.mask_kept = not (isinstance(call.mask, Tensor) and call.mask.numel() > _LARGEST_KEPT_MASK)

@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from regard.errors import Error
+from regard.errors import DTypeError, ShapeError, UnsupportedError
 from regard.lens._call import AttentionCall
+from regard.lens._empty_rows import with_empty_rows
 from regard.lens._frames import FrameStack, quiet
 from regard.lens._layers import AttentionStep, Layer
 from regard.ops import Observation, Probe, attend, measure
@@ -75,7 +76,9 @@ class Session:
             layer = self._layer(module, call, q_start, via)
             try:
                 observation = self._measure(replace(call, q_start=q_start), layer)
-            except Error as problem:
+            except (ShapeError, DTypeError, UnsupportedError) as problem:
+                if layer is not None:
+                    raise  # some of the probes hold this call now and some do not
                 self._remark(self.refusals[name], (str(problem).splitlines()[0],))
                 return
             if layer is None:
@@ -88,23 +91,36 @@ class Session:
         with self.lock:
             self._remark(self.refusals[self.names[id(module)]], (reason,))
 
-    def reorder(self, index: Int[Tensor, "new_batch"]) -> None:
-        """Follow a beam search: the layers that took part in the latest step keep these batch rows."""
+    def reorder(self, index: Int[Tensor, "new_batch"], kept: Int[Tensor, "kept"] | None = None) -> None:
+        """Follow a beam search: the layers that took part in the latest step keep these batch rows.
+
+        Args:
+            index: Rows that go on.
+            kept: Rows that are finished and are carried along, counted behind the rows that took part.
+        """
         with self.lock:
             moved, self._fresh = self._fresh, []
             for layer in dict.fromkeys(moved):
-                layer.select(index)
+                if layer.batch == index.numel():  # an encoder's batch has no hypotheses
+                    layer.select(index.long().cpu(), None if kept is None else kept.long().cpu())
 
-    def batch_of_step(self) -> set[int]:
-        """The batch sizes of the layers that took part in the latest step."""
-        return {layer.batch for layer in self._fresh}
+    def finish(self, rows: Int[Tensor, "new_batch"]) -> None:
+        """End a beam search: of each layer that followed it these rows are the hypotheses that were returned."""
+        with self.lock:
+            for layer in self.layers:
+                if layer.kept:
+                    layer.select(rows.cpu())
 
     def _measure(self, call: AttentionCall, layer: Layer | None) -> Observation:
-        query, key = call.query.detach(), call.key.detach()
+        bias = call.bias.detach() if call.bias is not None else None
+        if bias is not None and not bias.is_inference():
+            bias.requires_grad_()  # a bias of zeros and ones is refused as a mistaken mask; here it is what was added
+        call = replace(call, query=call.query.detach(), key=call.key.detach(), bias=bias)
         with quiet(), torch.no_grad():
             if layer is None:
-                return measure(query, key, self.probes, **call.options())
-            return measure(query, key, into=layer.observation, **call.options())
+                return measure(call.query, call.key, self.probes, **call.options())
+            call = with_empty_rows(call, layer.kept)
+            return measure(call.query, call.key, into=layer.observation, **call.options())
 
     @staticmethod
     def output(call: AttentionCall, value: Tensor, dropout_p: float) -> Tensor:
