@@ -126,15 +126,13 @@ class Seen:
         return self._rows_with(np.isnan)
 
     def _rows_with(self, test: Callable[[np.ndarray], np.ndarray]) -> Bool[np.ndarray, "batch heads q"] | None:
-        found: np.ndarray | None = None
         parts = (("Entropy", ""), ("FirstKeys", ""), ("SinkShare", ""), ("TopK", ".weights"), ("TopK", ".rest"))
-        for values in (self.rows, *(self.value(kind, suffix) for kind, suffix in parts)):
-            if values is None:
-                continue
-            bad = test(values)
-            here: np.ndarray = bad if values.ndim == 3 else bad.any(-1)
-            found = here if found is None else np.asarray(found | here)
-        return found
+        stored = [self.rows, *(self.value(kind, suffix) for kind, suffix in parts)]
+        bad = [test(values) for values in stored if values is not None]
+        if not bad:
+            return None
+        rows: np.ndarray = np.logical_or.reduce([here if here.ndim == 3 else here.any(-1) for here in bad])
+        return rows
 
     @cached_property
     def empty(self) -> Bool[np.ndarray, "batch_or_1 heads_or_1 q"] | None:

@@ -30,7 +30,6 @@ DETAILS = (
     Detail(exact_limit=0, map_side=128, k=0, curves=False),
     *(Detail(exact_limit=0, map_side=64, k=0, curves=False, share=share) for share in (1, 2, 4, 8, 16, 32)),
 )
-_EXPECTED_RATIO = 0.5  # characters in the page per byte of an array, before any page was measured: a low guess
 
 
 def payload(recording: Recording, *, title: str | None, max_characters: float) -> dict[str, Any]:
@@ -42,11 +41,10 @@ def payload(recording: Recording, *, title: str | None, max_characters: float) -
     calls = [Seen(call) for call in recording.calls]
     head = _head(recording, title)
     room = max_characters - len(json.dumps(head))
-    characters, ratio = 0, _EXPECTED_RATIO
+    characters = 0.0
     for detail in DETAILS:
         kept = calls[:: detail.share]
-        raw = sum(_raw_bytes(seen, detail) for seen in kept)
-        if raw * ratio > room and detail is not DETAILS[-1]:
+        if detail is not DETAILS[-1] and len(kept) > 1 and 0.8 * _expected(kept, detail) > room:
             continue
         blobs = Blobs()
         written = [_call.written(seen, number, detail, blobs) for number, seen in enumerate(kept)]
@@ -54,22 +52,16 @@ def payload(recording: Recording, *, title: str | None, max_characters: float) -
         if characters <= room:
             notes = [*head["notes"], *_remarks(kept, detail, dropped=len(calls) - len(kept))]
             return {**head, "notes": notes, "calls": written, "blobs": blobs.records}
-        ratio = max(ratio, 0.9 * blobs.characters / max(raw, 1))
     expected = f"at least {(characters + max_characters - room) / 1e6:.1f} for this recording"
     raise ConfigError(message("page", must_be("max_mb", expected, f"{max_characters / 1e6:.1f}")))
 
 
-def _raw_bytes(seen: Seen, detail: Detail) -> int:
-    """Bytes of the arrays that a call would carry, before compression."""
-    call = seen.call
-    rows = call.num_heads * call.q_len
-    if _call.is_exact(seen, detail):
-        per_item = rows * (call.kv_len + 3) * 4
-    else:
-        k = min(detail.k if detail.k is not None else 10**9, seen.top_k.indices.shape[-1] if seen.top_k else 0)
-        per_item = rows * ((8 * k + 4 if k else 0) + 4) + call.num_heads * detail.map_side**2
-        per_item += (8 * rows + 4 * call.num_heads * call.kv_len) if detail.curves else 0
-    return per_item * (len(seen.entropy) if seen.entropy is not None else 1)
+def _expected(kept: Items[Seen], detail: Detail) -> float:
+    """About how many characters the calls will take: the middle one is tried, the others are like it by size."""
+    trial, blobs = kept[len(kept) // 2], Blobs()
+    _call.written(trial, 0, detail, blobs)
+    size = max(trial.call.num_heads * trial.call.q_len, 1)
+    return blobs.characters / size * sum(seen.call.num_heads * seen.call.q_len for seen in kept)
 
 
 def _head(recording: Recording, title: str | None) -> dict[str, Any]:
