@@ -32,7 +32,8 @@ def restore(levels: UInt8[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"
     """The weights that bytes stand for."""
     table = np.exp2(FLOOR_LOG2 + (np.arange(256) - 1.0) * STEP)
     table[0] = 0
-    return table.astype(np.float32)[levels]
+    values: np.ndarray = table.astype(np.float32)[levels]
+    return values
 
 
 def pool(weights: Float[np.ndarray, "*batch q k"], *, rows: int, cols: int) -> Float64[np.ndarray, "*batch rows cols"]:
