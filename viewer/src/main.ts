@@ -44,7 +44,11 @@ function loader(model: Model, store: Store, root: HTMLElement): () => Promise<vo
       const view = await model.view(store.state);
       if (mine !== serial) return;
       const old = store.state.view;
-      const sameAxes = old !== null && old.item === view.item && old.call.queries === view.call.queries && old.call.keys === view.call.keys;
+      const sameAxes =
+        old !== null &&
+        old.item === view.item &&
+        old.call.queries === view.call.queries &&
+        old.call.keys === view.call.keys;
       store.set(sameAxes ? { view } : { view, selection: new Map(), hover: null, point: null });
       document.querySelector("#problem")?.remove();
     } catch (error) {
@@ -86,6 +90,10 @@ function start(root: HTMLElement): void {
 
 const root = document.querySelector<HTMLElement>("#app");
 if (root) {
+  addEventListener("unhandledrejection", (event) => {
+    event.preventDefault();
+    explain(root, event.reason);
+  });
   try {
     start(root);
   } catch (error) {

@@ -84,7 +84,11 @@ export class MatrixPanel {
       this.empty,
       this.readout,
       el("div", { class: "foot" }, this.legend),
-      el("p", { id: "matrix-help", class: "sr" }, "Arrow keys move over the cells, Enter selects the query, plus and minus zoom, 0 shows all."),
+      el(
+        "p",
+        { id: "matrix-help", class: "sr" },
+        "Arrow keys move over the cells, Enter selects the query, plus and minus zoom, 0 shows all.",
+      ),
     );
     this.listen();
     new ResizeObserver(() => this.layout()).observe(this.stage);
@@ -180,7 +184,8 @@ export class MatrixPanel {
     if (!view?.raw) return;
     if (point) replace(this.readout, ...describeCell(view, point.row, point.col));
     else {
-      const hint = selection.size > 0 ? "Selected tokens are marked on both axes." : "Point at a cell to read its weight.";
+      const hint =
+        selection.size > 0 ? "Selected tokens are marked on both axes." : "Point at a cell to read its weight.";
       replace(this.readout, el("span", { class: "aside" }, hint));
     }
   }

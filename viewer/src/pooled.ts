@@ -124,11 +124,23 @@ export class PooledSource implements Source {
     };
   }
 
-  /** What the map says about one weight: the bin's mass shared evenly, and never above the bound. */
-  private estimate(query: number, key: number, bound: number | null): number {
-    const bin = this.bin(query, key);
-    const even = bin ? bin.mass / Math.max(1, bin.k1 - bin.k0) : 0;
-    return bound === null ? even : Math.min(even, bound);
+  /** A bin's mass shared evenly among its keys; −1 without a map. An empty bin is exact: all its weights are zero. */
+  private even(query: number, key: number): number {
+    const map = this.map;
+    if (!map) return -1;
+    const r = binOf(query, this.queries, map.rows);
+    const c = binOf(key, this.keys, map.cols);
+    const step = map.steps[r * map.cols + c];
+    if (step === 0) return 0;
+    const width = binStart(c + 1, this.keys, map.cols) - binStart(c, this.keys, map.cols);
+    return map.meaning[step] / Math.max(1, width);
+  }
+
+  /** What is known of a weight that is not in the table: never above the bound, exact when it must be zero. */
+  private estimate(query: number, key: number, bound: number | null): { value: number; exact: boolean } {
+    const even = this.even(query, key);
+    if (even === 0 || bound === 0) return { value: 0, exact: true };
+    return { value: bound === null ? Math.max(0, even) : Math.min(Math.max(0, even), bound), exact: false };
   }
 
   row(index: number): Line {
@@ -137,8 +149,11 @@ export class PooledSource implements Source {
     const bound = this.bound(query);
     const values = new Float32Array(count);
     const exact = new Uint8Array(count);
-    for (let c = 0; c < count; c++) values[c] = this.estimate(query, c + start, bound);
-    if (bound === 0) exact.fill(1);
+    for (let c = 0; c < count; c++) {
+      const guess = this.estimate(query, c + start, bound);
+      values[c] = guess.value;
+      exact[c] = guess.exact ? 1 : 0;
+    }
     this.eachLargest(query, (key, value) => {
       const c = key - start;
       if (c >= 0 && c < count) {
@@ -155,9 +170,9 @@ export class PooledSource implements Source {
     const values = new Float32Array(count);
     const exact = new Uint8Array(count);
     for (let r = 0; r < count; r++) {
-      const bound = this.bound(r + start);
-      values[r] = this.estimate(r + start, key, bound);
-      exact[r] = bound === 0 ? 1 : 0;
+      const guess = this.estimate(r + start, key, this.bound(r + start));
+      values[r] = guess.value;
+      exact[r] = guess.exact ? 1 : 0;
     }
     const top = this.top;
     if (top) {
@@ -203,7 +218,7 @@ export class PooledSource implements Source {
     });
     if (found !== null) return { value: found, exact: true, bound: null, bin };
     const bound = this.bound(query);
-    return { value: this.estimate(query, key, bound), exact: bound === 0, bound, bin };
+    return { ...this.estimate(query, key, bound), bound, bin };
   }
 
   largest(row: number): readonly Exactly[] {
