@@ -23,6 +23,8 @@ from regard.ops.probes import (
     TopK,
 )
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 
 @pytest.mark.parametrize(
     ("probe", "attribute", "kind"),

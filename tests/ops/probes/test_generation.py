@@ -58,11 +58,17 @@ def test_a_position_that_comes_twice_keeps_the_later_row():
 
 def test_key_mass_is_added_up_in_float64():
     one = Dense(np.log(np.array([[[[1e-9, 1.0]]]])), np.arange(40_000)[None]).strip(slice(0, 1), slice(0, 2))
-    weights = one.weights.float().expand(1, 1, 5000, 2)
+    many = {
+        "logits": one.logits.expand(1, 1, 5000, 2),
+        "weights": one.weights.expand(1, 1, 5000, 2),
+        "lse": one.lse.expand(1, 1, 5000),
+        "sink_share": one.sink_share.expand(1, 1, 5000),
+    }
     state = KeyMass().begin()
     for row in range(0, 40_000, 5000):
-        state.update(dataclasses.replace(one, row=row, weights=weights))
-    np.testing.assert_allclose(state.value()[0, 0], 40_000 * weights[0, 0, 0].double(), rtol=1e-12)
+        state.update(dataclasses.replace(one, row=row, **{name: part.float() for name, part in many.items()}))
+    wanted = 40_000 * one.weights.float().double()[0, 0, 0]
+    np.testing.assert_allclose(state.value()[0, 0], wanted, rtol=1e-12)
 
 
 def test_strip_heights_change_no_bit_of_key_mass():

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.ops.probes import (
@@ -140,7 +140,6 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=60, deadline=None)
 @given(dense=dense_calls(), height=st.integers(1, 7))
 def test_streaming_equals_the_oracle(name, dense, height):
     probe, oracle = CASES[name]
@@ -153,7 +152,6 @@ def test_streaming_equals_the_oracle(name, dense, height):
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=30, deadline=None)
 @given(dense=dense_calls())
 def test_definition_equals_the_oracle(name, dense):
     probe, oracle = CASES[name]
@@ -163,7 +161,6 @@ def test_definition_equals_the_oracle(name, dense):
 
 @pytest.mark.parametrize("k", [1, 3, 20])
 @pytest.mark.parametrize("fast", [True, False])
-@settings(max_examples=60, deadline=None)
 @given(dense=dense_calls(), height=st.integers(1, 7))
 def test_top_k_equals_the_oracle(k, fast, dense, height):
     whole = dense.strip(slice(0, dense.shape[2]), slice(0, dense.shape[3]))
