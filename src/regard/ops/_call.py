@@ -44,7 +44,7 @@ class Call:
     bias: Float[Tensor, "batch_or_1 heads_or_1 q_len_or_1 kv_len_or_1"] | None
     scale: float
     logit_softcap: float | None
-    sinks: Float[Tensor, "batch_or_1 heads_or_1 q_len_or_1"] | None
+    sinks: Float[Tensor, "sink_batch sink_heads sink_q_len"] | None
     dropout_p: float
     seed: Tensor | None
 
@@ -74,7 +74,10 @@ class Call:
         if self.bias is None:
             return allowed
         unblocked = ~blocks(cut(self.bias, rows, keys))
-        return unblocked if allowed is None else allowed & unblocked
+        if allowed is not None:
+            return allowed & unblocked
+        ranges = rows.indices(self.geometry.q_len), keys.indices(self.geometry.kv_len)
+        return unblocked.expand(-1, -1, *(stop - start for start, stop, _ in ranges))
 
 
 def cut(tensor: Tensor, rows: slice, keys: slice) -> Tensor:
