@@ -139,8 +139,8 @@ def test_cross_attention_and_cached_positions(open_page, recordings):
     state = opened.state()
     assert state["rows"] == [2, 3, 4, 5]
     assert state["cols"] == [0, 1, 2, 3, 4, 5]
-    page.click('#t-q-4')
-    page.click('#t-k-2', modifiers=["Control"])
+    page.click("#t-q-4")
+    page.click("#t-k-2", modifiers=["Control"])
     assert opened.state()["selection"] == {"target": [4], "source": [2]}
     sums = page.evaluate("regard.sums()")
     weights = made.weights[2][0, 1]

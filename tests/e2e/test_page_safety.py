@@ -49,7 +49,7 @@ def test_hostile_text_survives_hover_selection_and_export(open_page, recordings)
     with page.expect_download() as saved:
         page.click("text=CSV")
     text = Path(saved.value.path()).read_text(encoding="utf-8")
-    assert '</script><img src=x onerror=alert(1)>' in text
+    assert "</script><img src=x onerror=alert(1)>" in text
     assert '"""onmouseover=alert(1) \'"' in text
 
 

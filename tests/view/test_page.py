@@ -133,6 +133,18 @@ def test_a_map_of_a_longer_text_is_cut_to_what_was_reached():
     assert any("one bin" in note for note in payload["notes"])
 
 
+def test_maps_larger_than_the_page_allows_are_made_smaller():
+    for bins, expected in ((512, 256), (300, 150), (257, 256)):
+        rows, call = probed(140, 140, bins=bins, heads=1)
+        written = payload_in(page(recording_of(call)))["calls"][0]["map"]
+        assert (written["rows"], written["cols"]) == (expected, expected)
+    rows, call = probed(140, 140, bins=512, heads=1)
+    payload = payload_in(page(recording_of(call)))
+    np.testing.assert_allclose(
+        restore(blob(payload, "c0.map")), pool(rows, rows=256, cols=256), rtol=RELATIVE_ERROR + 1e-5, atol=2**-24
+    )
+
+
 def test_probes_under_other_names_are_found():
     _, call = probed(200, 200)
     values = {name.replace("heat_map", "picture"): value for name, value in call.values.items()}

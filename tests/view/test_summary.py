@@ -87,6 +87,24 @@ def test_padded_empty_and_nan_rows_are_left_out():
     assert any("1 rows hold NaN" in note for note in found.notes)
 
 
+def test_a_pair_is_averaged_over_the_rows_that_count():
+    rows = np.zeros((1, 2, 2, 2))
+    rows[0, 0] = [[1, 0], [0.5, 0.5]]
+    rows[0, 1, 1] = [0.5, 0.5]  # head 1 has no row for query 0
+    found = {(pair.query, pair.key): pair.weight for pair in summary(recording_of(call_of_rows(rows))).pairs}
+    assert found == {(0, 0): 1, (1, 0): 0.5, (1, 1): 0.5}
+    rows[0, 1, 0] = np.nan
+    found = {(pair.query, pair.key): pair.weight for pair in summary(recording_of(call_of_rows(rows))).pairs}
+    assert found[0, 0] == 1
+
+
+def test_pairs_far_apart_are_ranked_together():
+    rows = np.zeros((1, 1, 700, 3))
+    rows[0, 0, 600, 2], rows[0, 0, 5, 1], rows[0, 0, 513, 0] = 0.9, 0.8, 0.95
+    pairs = summary(recording_of(call_of_rows(rows, kind="cross", sequence_k="source"))).pairs
+    assert [(pair.query, pair.key) for pair in pairs] == [(513, 0), (600, 2), (5, 1)]
+
+
 def test_empty_rows_are_known_from_lse_or_from_the_mask():
     entropy = np.array([[[0.0, 1.0]]])
     by_lse = call_of({"entropy": entropy, "log_sum_exp": np.array([[[-np.inf, 3.0]]])}, q=2, k=2)

@@ -220,7 +220,9 @@ export class TextBlock {
         const drawn = known.length > 0 && value > 0 && paint.palette.part(value, paint.max) > 0.004;
         style.backgroundColor = drawn ? paint.palette.css(value, paint.max) : "";
         style.color = drawn ? paint.palette.ink(value, paint.max) : "";
+        const about = drawn && known.some((at) => paint.mass?.exact[at] === 0);
         element.classList.toggle("nan", nan);
+        element.classList.toggle("about", about);
         const chosen = positions.every((position) => paint.selected.has(position));
         element.classList.toggle("selected", chosen);
         element.classList.toggle(
@@ -228,7 +230,8 @@ export class TextBlock {
           positions.every((position) => paint.hot.has(position)),
         );
         if (element.id) element.setAttribute("aria-selected", String(chosen));
-        if (element.id && known.length > 0) element.setAttribute("aria-description", weight(value));
+        if (element.id && known.length > 0)
+          element.setAttribute("aria-description", `${about ? "≈ " : ""}${weight(value)}`);
         else element.removeAttribute("aria-description");
       }
     };

@@ -37,7 +37,7 @@ export class Details {
   private readonly clear: HTMLButtonElement;
   private long = false;
   private serial = 0;
-  private last: [View, Focus, Focus, Mass | null] | null = null;
+  private last: [View, Focus, Focus, Mass | null, Sums | null] | null = null;
 
   constructor(model: Model, store: Store) {
     this.model = model;
@@ -68,8 +68,9 @@ export class Details {
     if (this.last) this.show(...this.last);
   }
 
-  show(view: View, focus: Focus, hover: Focus, received: Mass | null): void {
-    this.last = [view, focus, hover, received];
+  /** `known`: the sums of the raw weights where the caller has them already. */
+  show(view: View, focus: Focus, hover: Focus, received: Mass | null, known: Sums | null): void {
+    this.last = [view, focus, hover, received, known];
     const any = focus.rows.length + focus.cols.length + focus.withoutRow.length > 0;
     this.clear.hidden = !focus.selected;
     this.more.hidden = !any && received === null;
@@ -83,7 +84,7 @@ export class Details {
       replace(this.lists, this.list("Receive most", "mean over all queries", received, null, view.k, true));
       return;
     }
-    const sums = sumsOf(view.raw, focus);
+    const sums = known ?? sumsOf(view.raw, focus);
     const without = this.store.state.withoutFirst && view.withoutFirst ? sumsOf(view.withoutFirst, focus) : null;
     this.headline(view, focus);
     void this.sayFacts(view, focus, hover, sums);

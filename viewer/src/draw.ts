@@ -185,6 +185,10 @@ function drawNumbers(
       for (let c = c0; c < c1; c++) {
         // Numbers that would all read "<.01" are left to the pointer.
         if (values[c] < 0.005) continue;
+        if (Number.isNaN(values[c])) {
+          ctx.fillStyle = palette.css(values[c], pic.max);
+          ctx.fillRect(port.x(c + 0.5) - 13, port.y(r + 0.5) - 7, 26, 14);
+        }
         ctx.fillStyle = palette.ink(values[c], pic.max);
         ctx.fillText(short(values[c]), port.x(c + 0.5), port.y(r + 0.5) + 0.5);
       }

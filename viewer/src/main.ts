@@ -7,6 +7,7 @@ import { heading } from "./heading";
 import { helpDialog } from "./help";
 import { type Hook, hook } from "./hook";
 import { keyboard } from "./keyboard";
+import { LinesPanel } from "./lines";
 import { MatrixPanel } from "./matrix";
 import { notes } from "./notes";
 import { Overview } from "./overview";
@@ -67,6 +68,7 @@ function start(root: HTMLElement): void {
   const matrix = new MatrixPanel(store);
   const overview = new Overview(model, store);
   const text = new TextPanel(model, store);
+  const lines = new LinesPanel(store);
   replace(
     root,
     header(payload, store, () => help.showModal()),
@@ -74,7 +76,7 @@ function start(root: HTMLElement): void {
     el(
       "main",
       {},
-      overview.element,
+      el("div", { class: "aside-column" }, overview.element, lines.element),
       el("div", { class: "work" }, heading(model, store), el("div", { class: "panels" }, matrix.element, text.element)),
     ),
     el("footer", {}, `Made with regard ${payload.regard}. This page is complete in itself and sends nothing anywhere.`),

@@ -136,56 +136,52 @@ export class PooledSource implements Source {
     return map.meaning[step] / Math.max(1, width);
   }
 
-  /** What is known of a weight that is not in the table: never above the bound, exact when it must be zero. */
-  private estimate(query: number, key: number, bound: number | null): { value: number; exact: boolean } {
+  /** What is known of a weight that is not in the table: never above the bound, exact (1) when it must be zero. */
+  private guess(
+    query: number,
+    key: number,
+    bound: number | null,
+    line: { values: Float32Array; exact: Uint8Array },
+    at: number,
+  ): void {
     const even = this.even(query, key);
-    if (even === 0 || bound === 0) return { value: 0, exact: true };
-    return { value: bound === null ? Math.max(0, even) : Math.min(Math.max(0, even), bound), exact: false };
+    line.exact[at] = even === 0 || bound === 0 ? 1 : 0;
+    line.values[at] = line.exact[at] ? 0 : bound === null ? Math.max(0, even) : Math.min(Math.max(0, even), bound);
   }
 
   row(index: number): Line {
     const query = index + this.axes.q.start;
     const { start, count } = this.axes.k;
     const bound = this.bound(query);
-    const values = new Float32Array(count);
-    const exact = new Uint8Array(count);
-    for (let c = 0; c < count; c++) {
-      const guess = this.estimate(query, c + start, bound);
-      values[c] = guess.value;
-      exact[c] = guess.exact ? 1 : 0;
-    }
+    const line = { values: new Float32Array(count), exact: new Uint8Array(count) };
+    for (let c = 0; c < count; c++) this.guess(query, c + start, bound, line, c);
     this.eachLargest(query, (key, value) => {
       const c = key - start;
       if (c >= 0 && c < count) {
-        values[c] = value;
-        exact[c] = 1;
+        line.values[c] = value;
+        line.exact[c] = 1;
       }
     });
-    return { values, exact };
+    return line;
   }
 
   column(index: number): Line {
     const key = index + this.axes.k.start;
     const { start, count } = this.axes.q;
-    const values = new Float32Array(count);
-    const exact = new Uint8Array(count);
-    for (let r = 0; r < count; r++) {
-      const guess = this.estimate(r + start, key, this.bound(r + start));
-      values[r] = guess.value;
-      exact[r] = guess.exact ? 1 : 0;
-    }
+    const line = { values: new Float32Array(count), exact: new Uint8Array(count) };
+    for (let r = 0; r < count; r++) this.guess(r + start, key, this.bound(r + start), line, r);
     const top = this.top;
     if (top) {
       const { starts, entries } = this.invert(top);
       for (let n = starts[key]; n < starts[key + 1]; n++) {
         const r = Math.floor(entries[n] / top.k) - start;
         if (r >= 0 && r < count) {
-          values[r] = top.weights[entries[n]];
-          exact[r] = 1;
+          line.values[r] = top.weights[entries[n]];
+          line.exact[r] = 1;
         }
       }
     }
-    return { values, exact };
+    return line;
   }
 
   /** For every key, the table's entries that name it (compressed rows): built once, at the first column. */
@@ -218,7 +214,9 @@ export class PooledSource implements Source {
     });
     if (found !== null) return { value: found, exact: true, bound: null, bin };
     const bound = this.bound(query);
-    return { ...this.estimate(query, key, bound), bound, bin };
+    const line = { values: new Float32Array(1), exact: new Uint8Array(1) };
+    this.guess(query, key, bound, line, 0);
+    return { value: line.values[0], exact: line.exact[0] === 1, bound, bin };
   }
 
   largest(row: number): readonly Exactly[] {

@@ -5,7 +5,7 @@ import { largestOf, Palette } from "./color";
 import { Details } from "./details";
 import { el, onceAFrame, replace } from "./dom";
 import { focusOf, hoverOf, sumsOf } from "./focus";
-import type { Direction, Store } from "./state";
+import type { Direction, Side, Store } from "./state";
 import { toggled } from "./state";
 import { type Mass, massFrom } from "./sums";
 import { modeOf } from "./theme";
@@ -49,6 +49,7 @@ export class TextPanel {
     this.listen();
     store.subscribe((_, changed) => {
       if (changed.has("view")) this.rebuild();
+      if (changed.has("direction")) this.turn();
       if (
         ["view", "hover", "selection", "direction", "scale", "theme", "withoutFirst", "point"].some((key) =>
           changed.has(key as never),
@@ -57,6 +58,12 @@ export class TextPanel {
         this.repaint();
       }
     });
+  }
+
+  /** A token under the pointer is asked about the other way round. */
+  private turn(): void {
+    const { hover, view, direction } = this.store.state;
+    if (hover && view?.self) this.store.set({ hover: { ...hover, side: direction === "in" ? "k" : "q" } });
   }
 
   /** New blocks when another sequence is shown; the same text stays as it is when only the head changes. */
@@ -108,7 +115,8 @@ export class TextPanel {
     const palette = new Palette(modeOf(state.theme), state.scale);
     for (const block of this.blocks) {
       // Keys show what flows out of the focus, queries what flows into it; one text shows one direction.
-      const asQuery = !idle && view.self ? state.direction === "in" : block.side === "q" && !view.self;
+      const inward = focus.selected ? state.direction === "in" : state.hover?.side === "k";
+      const asQuery = view.self ? !idle && inward : block.side === "q";
       const mass: Mass | null = asQuery ? sums.into : (sums.from ?? received);
       block.paint({
         mass,
@@ -122,7 +130,7 @@ export class TextPanel {
       });
     }
     this.caption.textContent = this.advice(view, idle && received !== null);
-    this.details.show(view, focus, hoverOf(state, view), received);
+    this.details.show(view, focus, hoverOf(state, view), received, source === view.raw ? sums : null);
   }
 
   private advice(view: View, idle: boolean): string {
@@ -132,7 +140,8 @@ export class TextPanel {
       return "Point at a query to see the keys it attends to, at a key to see the queries that attend to it.";
     const what =
       this.store.state.direction === "out" ? "where the chosen token attends" : "which tokens attend to the chosen one";
-    return `Colour shows ${what}. Click keeps a token; Ctrl or Shift adds more.`;
+    const about = view.raw?.exact === false ? " Dotted tokens are estimates (≈)." : "";
+    return `Colour shows ${what}. Click keeps a token; Ctrl or Shift adds more.${about}`;
   }
 
   /** Tokens to outline: under the pointer here, or the row and column of the matrix's cell. */
@@ -155,7 +164,7 @@ export class TextPanel {
     this.body.addEventListener("pointerover", (event) => {
       const block = this.blockOf(event.target);
       const positions = positionsOf(event.target);
-      if (block && positions) this.store.set({ hover: { side: block.side, positions }, point: null });
+      if (block && positions) this.store.set({ hover: { side: this.side(block), positions }, point: null });
     });
     this.body.addEventListener("pointerleave", () => this.store.set({ hover: null }));
     this.body.addEventListener("click", (event) => {
@@ -175,6 +184,12 @@ export class TextPanel {
     this.body.addEventListener("keydown", (event) => this.key(event));
   }
 
+  /** In one text a token is asked about as a query or as a key, as the direction says. */
+  private side(block: TextBlock): Side {
+    const { view, direction } = this.store.state;
+    return view?.self ? (direction === "in" ? "k" : "q") : block.side;
+  }
+
   private moveTo(block: TextBlock, position: number): void {
     const count = block.sequence.tokens.length;
     if (count === 0) return;
@@ -182,7 +197,7 @@ export class TextPanel {
     const spot = block.spot(this.cursor);
     spot?.scrollIntoView({ block: "nearest" });
     block.element.setAttribute("aria-activedescendant", block.idOf(this.cursor));
-    this.store.set({ hover: { side: block.side, positions: [this.cursor] }, point: null });
+    this.store.set({ hover: { side: this.side(block), positions: [this.cursor] }, point: null });
   }
 
   /** The token nearest below or above. */

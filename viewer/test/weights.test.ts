@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { ranked } from "../src/details";
 import { csvOf, field } from "../src/export";
+import { strands } from "../src/lines";
 import { shrink } from "../src/overview";
 import { BlobStore } from "../src/payload";
 import { binOf, binStart, meaningOfSteps, PooledSource } from "../src/pooled";
@@ -190,6 +191,16 @@ describe("csv", () => {
       "1,b,1,b,1",
       "",
     ]);
+  });
+});
+
+describe("lines", () => {
+  it("draws the largest weights until they carry the share", () => {
+    const columns = (row: number, share: number) => strands(exact(), row, share).map((strand) => strand.col);
+    expect(columns(0, 0.8)).toEqual([0, 1, 2]);
+    expect(columns(0, 0.7)).toEqual([0, 1]);
+    expect(columns(1, 0.8)).toEqual([0]);
+    expect(columns(2, 0.45)).toEqual([2]);
   });
 });
 

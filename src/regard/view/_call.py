@@ -99,7 +99,7 @@ def map_of(seen: Seen, side: int) -> Float[np.ndarray, "batch heads rows cols"] 
     if stored is None:
         return None
     stored = _reached(seen, stored)
-    rows, cols = (_divisor(length, side) for length in stored.shape[-2:])
+    rows, cols = (_size(length, side) for length in stored.shape[-2:])
     if (rows, cols) != stored.shape[-2:]:
         stored = pool_map(stored, q_len=call.q_len, rows=rows, cols=cols)
     return stored
@@ -130,9 +130,11 @@ def is_shifted(seen: Seen) -> bool:
     return seen.rows is None and _length(seen) is not None
 
 
-def _divisor(length: int, side: int) -> int:
-    """The largest divisor of ``length`` that is at most ``side``."""
-    return next(size for size in range(min(length, side), 0, -1) if length % size == 0)
+def _size(length: int, side: int) -> int:
+    """How many bins, at most ``side``, to make of ``length``: a divisor, for exactness, unless that is small."""
+    if length <= side:
+        return length
+    return next((size for size in range(side, side // 2, -1) if length % size == 0), side)
 
 
 def has_map(seen: Seen) -> bool:
