@@ -22,8 +22,8 @@ from regard.ops._tiles import plan, stack_group, tile_logits
 from regard.ops._validate import make_call
 from regard.ops.probes import Probe, State
 
-STRIP_CELLS = 1 << 23
-"""Cells of weights a strip aims to hold (32 MiB of float32): large enough for fast kernels, small beside the inputs."""
+STRIP_CELLS = 1 << 20
+"""Cells of weights a strip aims to hold (4 MiB of float32): near the caches, and reused by the allocator."""
 
 K_BLOCK = 256
 
@@ -168,8 +168,8 @@ def strips(call: Call, *, lse: Tensor | None = None) -> Iterator[Strip]:
         return
     query = call.query.detach().to(geometry.dtype) * call.scale
     key = call.key.detach().to(geometry.dtype)
-    for rows, keys in _strip_ranges(call):
-        yield _strip(call, query, key, rows, keys, lse)
+    for rows, keys, partial in _strip_ranges(call):
+        yield _strip(call, query, key, rows, keys, partial, lse)
 
 
 def _whole(call: Call, lse: Tensor | None) -> Strip:
@@ -189,8 +189,8 @@ def _whole(call: Call, lse: Tensor | None) -> Strip:
     )
 
 
-def _strip_ranges(call: Call) -> Iterator[tuple[slice, slice]]:
-    """Rows of each strip and the keys from the first to the last that any of them may see."""
+def _strip_ranges(call: Call) -> Iterator[tuple[slice, slice, slice]]:
+    """Rows of each strip, the keys from the first to the last any row may see, and those some row may not see."""
     geometry = call.geometry
     per_row = geometry.batch * geometry.num_heads * geometry.kv_len
     rows = max(1, min(geometry.q_len, STRIP_CELLS // per_row))
@@ -198,43 +198,64 @@ def _strip_ranges(call: Call) -> Iterator[tuple[slice, slice]]:
     for number, start in enumerate(range(0, geometry.q_len, rows)):
         used = [index for index, some in enumerate(blocks.some[number]) if some]
         first, last = (used[0], used[-1] + 1) if used else (0, 0)
-        keys = slice(first * K_BLOCK, min(last * K_BLOCK, geometry.kv_len))
-        yield slice(start, min(start + rows, geometry.q_len)), keys
+        partial = [index for index in range(first, last) if call.bias is not None or not blocks.every[number][index]]
+        yield (
+            slice(start, min(start + rows, geometry.q_len)),
+            _key_range(first, last, geometry.kv_len),
+            _key_range(partial[0], partial[-1] + 1, geometry.kv_len) if partial else slice(0, 0),
+        )
 
 
-def _strip(call: Call, query: Tensor, key: Tensor, rows: slice, keys: slice, lse: Tensor | None) -> Strip:
-    allowed = call.allowed(rows, keys)
+def _key_range(first: int, last: int, kv_len: int) -> slice:
+    return slice(first * K_BLOCK, min(last * K_BLOCK, kv_len))
+
+
+def _strip(
+    call: Call, query: Tensor, key: Tensor, rows: slice, keys: slice, partial: slice, lse: Tensor | None
+) -> Strip:
     queries = stack_group(query[:, :, rows], call.group)
-    logits = tile_logits(call, queries, key[:, :, keys], allowed, rows, keys).logits
-    shape = logits.shape[:3]
-    sinks = None
-    if call.sinks is not None:
-        sinks = call.sinks[:, :, rows] if call.sinks.shape[2] > 1 else call.sinks
-        sinks = sinks.detach().to(logits.dtype).expand(shape)
-    sees = torch.ones(shape, dtype=torch.bool, device=logits.device) if allowed is None else allowed.any(dim=3)
-    sees = sees.expand(shape) & (logits.shape[3] > 0)
-    if lse is None:
-        weights, total = _softmax(logits, sinks, sees)
-    else:
+    logits = tile_logits(call, queries, key[:, :, keys], None, rows, keys).logits
+    sees = torch.full(logits.shape[:3], partial.stop - partial.start < logits.shape[3], device=logits.device)
+    masked: Tensor | None = None
+    inside = slice(partial.start - keys.start, partial.stop - keys.start)
+    if partial.stop > partial.start:
+        allowed = call.allowed(rows, partial)
+        masked = None if allowed is None else ~allowed
+    if masked is not None:
+        logits[..., inside].masked_fill_(masked, -torch.inf)
+        sees |= ~masked.all(dim=3)
+    weights, total = _softmax(logits, sees)
+    sinks = _sink_rows(call, rows, total)
+    if sinks is not None:
+        without, total = total, torch.logaddexp(total, sinks)
+        weights.mul_((without - total).exp()[..., None])
+    if lse is not None:
         total = lse[:, :, rows].to(logits.dtype)
-        weights = (logits - _finite_base(total)[..., None]).exp()
-    if allowed is not None:
-        weights = weights.masked_fill_(~allowed, 0)
+        weights = (logits - _finite_base(total)[..., None]).exp_()
+    if masked is not None:  # softmax makes a whole row NaN, the part behind the mask too
+        weights[..., inside].masked_fill_(masked, 0)
     share = torch.zeros_like(total) if sinks is None else (sinks - total).exp()
     return Strip(call.geometry, rows.start, keys.start, logits, weights, total, share)
 
 
-def _softmax(logits: Tensor, sinks: Tensor | None, sees: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights and lse of whole rows; rows that see nothing get lse −inf (or the sink)."""
-    top = logits.amax(dim=3) if logits.shape[3] else logits.new_full(logits.shape[:3], -torch.inf)
-    top = top.masked_fill(~sees, 0) if sinks is None else torch.maximum(top, sinks)
-    weights = (logits - top[..., None]).exp_()
-    total = weights.sum(dim=3)
-    if sinks is not None:
-        total = total + (sinks - top).exp()
-        return weights.div_(total[..., None]), total.log() + top
-    total = total.masked_fill(~sees, 1)
-    return weights.div_(total[..., None]), (total.log() + top).masked_fill(~sees, -torch.inf)
+def _sink_rows(call: Call, rows: slice, like: Tensor) -> Tensor | None:
+    if call.sinks is None:
+        return None
+    sinks = call.sinks[:, :, rows] if call.sinks.shape[2] > 1 else call.sinks
+    return sinks.detach().to(like.dtype).expand(like.shape)
+
+
+def _softmax(logits: Tensor, sees: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights and lse of whole rows; a row that sees nothing has weights 0 and lse −inf."""
+    if logits.shape[3] == 0:
+        return logits.clone(), logits.new_full(logits.shape[:3], -torch.inf)
+    weights = torch.softmax(logits, dim=3)
+    # The largest weight is exp(top − lse): this costs two passes, where logsumexp would take every exp again.
+    lse = logits.amax(dim=3) - weights.amax(dim=3).log()
+    if not bool(sees.all()):
+        weights.masked_fill_(~sees[..., None], 0)
+        lse.masked_fill_(~sees, -torch.inf)
+    return weights, lse
 
 
 def _finite_base(lse: Tensor) -> Tensor:

@@ -7,62 +7,114 @@ import math
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional
 
-_GROUP = 64
+_SHORT = 4096  # rows up to this length are searched faster than grouped
+_SIZE = 64  # elements of a group at most
 
 
 def largest(scores: Float[Tensor, "*rows n"], k: int) -> Int[Tensor, "*rows k"]:
-    """Columns of the k ≤ n largest scores of each row: by score descending, then lowest column; NaN comes first.
+    """Columns of the k ≤ n largest scores of each row: by score descending, then lowest column; −1 for a score of −inf.
 
-    The k best lie in the k groups with the best maxima (groups compared by maximum, then lowest group): for an element
-    of any other group, each of those k groups has an element that precedes it. So long rows are searched by groups,
-    and only small ones are sorted.
+    NaN comes before every number. Where the k + 1 largest scores of a row all differ, there is only one order and the
+    search need not care about ties; the other rows are searched again by a slower way that does.
     """
-    n = scores.shape[-1]
-    size = _group_size(n, k)
-    if size < 2:
-        return torch.sort(scores, dim=-1, descending=True, stable=True).indices[..., :k]
-    maxima = torch.cat([part.amax(-1) for part in _groups(scores, size)], dim=-1)
-    groups = largest(maxima, min(k, maxima.shape[-1])).sort(dim=-1).values  # in order, so that ties stay in order
-    columns = _columns(groups, size).flatten(-2)
-    candidates = scores.gather(-1, columns.clamp(max=n - 1)).masked_fill(columns >= n, -torch.inf)
-    return columns.gather(-1, largest(candidates, k)).clamp(max=n - 1)
+    if scores.shape[-1] == k:
+        values, columns = torch.sort(scores, dim=-1, descending=True, stable=True)
+        return columns.masked_fill(values == -torch.inf, -1)
+    values, columns = _some_top(scores, k + 1)
+    tied = (values[..., :-1] == values[..., 1:]) & (values[..., 1:] != -torch.inf)
+    unsure = tied.any(-1) | values[..., 0].isnan()
+    columns = columns[..., :k].masked_fill(values[..., :k] == -torch.inf, -1)
+    if unsure.any():
+        rows = scores[unsure]
+        ordered = _stable_top(rows, k)
+        columns[unsure] = ordered.masked_fill(rows.gather(-1, ordered) == -torch.inf, -1)
+    return columns
 
 
 def sum_without(values: Float[Tensor, "*rows n"], columns: Int[Tensor, "*rows k"]) -> Float[Tensor, "*rows"]:
-    """Sum of each row without the given columns; nothing is subtracted, so a small sum is accurate."""
+    """Sum of each row without the given columns; nothing is subtracted, so a small sum is accurate.
+
+    A column of −1 stands for none. A row with one must be zero outside the others, as it is when they are all its keys.
+    """
     n, k = values.shape[-1], columns.shape[-1]
-    if n <= 4 * _GROUP or n <= k * _GROUP:
+    columns = columns.clamp(min=0)
+    size = _group_size(n, k)
+    if size == 1:
         return values.scatter(-1, columns, 0).sum(-1)
-    sums = torch.cat([part.sum(-1) for part in _groups(values, _GROUP)], dim=-1)
-    columns = columns.sort(dim=-1).values
-    groups = columns // _GROUP
-    again = torch.zeros_like(groups, dtype=torch.bool)
-    again[..., 1:] = groups[..., 1:] == groups[..., :-1]
-    inside = _columns(groups, _GROUP)
-    members = values[..., None, :].expand(*values.shape[:-1], k, n).gather(-1, inside.clamp(max=n - 1))
-    members = members.masked_fill((inside >= n) | again[..., None], 0)
-    place = torch.arange(k, device=values.device).expand_as(groups).masked_fill(again, 0).cummax(dim=-1).values
-    others = members.flatten(-2).scatter(-1, place * _GROUP + columns % _GROUP, 0)
-    return sums.scatter(-1, groups, 0).sum(-1) + others.sum(-1)
+    groups = n // size
+    whole, tail = values[..., : groups * size], values[..., groups * size :]
+    in_tail = columns >= groups * size
+    group, order = torch.where(in_tail, groups, columns % groups).sort(dim=-1)  # the tail counts as one more group
+    sums = functional.pad(torch.unflatten(whole, -1, (size, groups)).sum(-2), (0, 1)).scatter(-1, group, 0)
+    again = functional.pad(group[..., 1:] == group[..., :-1], (1, 0))
+    members = whole.gather(-1, _members(group.clamp(max=groups - 1), groups, size).flatten(-2))
+    members = torch.unflatten(members, -1, (k, size)).masked_fill((again | (group == groups))[..., None], 0)
+    slot = torch.arange(k, device=values.device).expand_as(group).masked_fill(again, 0).cummax(dim=-1).values
+    within = (columns // groups).masked_fill(in_tail, 0).gather(-1, order)
+    members = members.flatten(-2).scatter(-1, slot * size + within, 0)
+    in_tail_at = torch.where(in_tail, columns - groups * size, tail.shape[-1])
+    tail = functional.pad(tail, (0, 1)).scatter(-1, in_tail_at, 0)
+    return sums.sum(-1) + members.sum(-1) + tail.sum(-1)
+
+
+def _some_top(scores: Float[Tensor, "*rows n"], k: int) -> tuple[Float[Tensor, "*rows k"], Int[Tensor, "*rows k"]]:
+    """The k largest scores in descending order and columns that hold them; any of several equal ones.
+
+    They lie in the k groups with the largest maxima. Group g of G holds columns g, g + G, g + 2G, …: a maximum over
+    groups then runs along memory.
+    """
+    n = scores.shape[-1]
+    size = _group_size(n, k)
+    if size == 1:
+        return torch.topk(scores, k, dim=-1)
+    groups = n // size
+    maxima = torch.unflatten(scores[..., : groups * size], -1, (size, groups)).amax(-2)
+    columns = _members(_some_top(maxima, k)[1], groups, size).flatten(-2)
+    tail = torch.arange(groups * size, n, device=scores.device).expand(*scores.shape[:-1], -1)
+    columns = torch.cat([columns, tail], dim=-1)
+    values, places = _some_top(scores.gather(-1, columns), k)
+    return values, columns.gather(-1, places)
+
+
+def _stable_top(scores: Float[Tensor, "*rows n"], k: int) -> Int[Tensor, "*rows k"]:
+    """The k largest by score, then lowest column.
+
+    They lie in the k groups of neighbours with the best maxima, compared by maximum, then lowest group: for an element
+    of any other group, each of those k has an element that precedes it.
+    """
+    n = scores.shape[-1]
+    size = _group_size(n, k)
+    if size == 1:
+        return _sorted_top(scores, k)
+    groups = n // size
+    maxima = torch.unflatten(scores[..., : groups * size], -1, (groups, size)).amax(-1)
+    chosen = _stable_top(maxima, k).sort(dim=-1).values  # in order, so that equal scores stay in order
+    columns = (chosen[..., None] * size + torch.arange(size, device=scores.device)).flatten(-2)
+    tail = torch.arange(groups * size, n, device=scores.device).expand(*scores.shape[:-1], -1)
+    columns = torch.cat([columns, tail], dim=-1)
+    return columns.gather(-1, _stable_top(scores.gather(-1, columns), k))
+
+
+def _sorted_top(scores: Float[Tensor, "*rows n"], k: int) -> Int[Tensor, "*rows k"]:
+    """The same for short rows: by a stable sort, or several times faster, where score and column fit in one integer."""
+    if scores.dtype != torch.float32:
+        return torch.sort(scores, dim=-1, descending=True, stable=True).indices[..., :k]
+    nan = scores.new_tensor(torch.nan)  # of positive sign, so that it comes first
+    bits = (torch.where(scores.isnan(), nan, scores) + 0.0).view(torch.int32).long()  # + 0.0: −0 equals 0
+    ascending = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    column = torch.arange(scores.shape[-1], device=scores.device)
+    return torch.topk((ascending << 32) - column, k, dim=-1).indices
 
 
 def _group_size(n: int, k: int) -> int:
-    """Elements per group that keep both the number of groups and the number of candidates small."""
-    if n <= max(64, 4 * k):
+    """A power of two that makes groups and candidates about equally many; 1 where grouping is no use."""
+    if n <= _SHORT or n < 16 * k:
         return 1
-    return min(_GROUP, 1 << (math.isqrt(n // k).bit_length() - 1))
+    return min(_SIZE, 1 << (math.isqrt(n // k).bit_length() - 1))
 
 
-def _groups(rows: Float[Tensor, "*rows n"], size: int) -> list[Float[Tensor, "*rows groups size"]]:
-    """The row as whole groups, and the shorter last one if any; views."""
-    whole = rows.shape[-1] // size * size
-    parts = [torch.unflatten(rows[..., :whole], -1, (-1, size))]
-    if whole < rows.shape[-1]:
-        parts.append(rows[..., None, whole:])
-    return parts
-
-
-def _columns(groups: Int[Tensor, "*rows k"], size: int) -> Int[Tensor, "*rows k size"]:
-    """Columns of the elements of each group; the last group may run past the end."""
-    return groups[..., None] * size + torch.arange(size, device=groups.device)
+def _members(group: Int[Tensor, "*rows k"], groups: int, size: int) -> Int[Tensor, "*rows k size"]:
+    """The columns g, g + G, g + 2G, … of each group g of G."""
+    return group[..., None] + groups * torch.arange(size, device=group.device)

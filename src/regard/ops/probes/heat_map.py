@@ -15,7 +15,7 @@ from regard.errors import ConfigError, message
 from regard.ops._strip import Geometry, Strip
 from regard.ops.probes._arguments import Arguments
 from regard.ops.probes._base import Kind, Probe, State
-from regard.ops.probes._column_sums import sum_ranges
+from regard.ops.probes._column_sums import ColumnRanges
 from regard.ops.probes._gather import nothing_seen, same_batch, take_batch
 from regard.ops.probes.key_mass import add_rows
 
@@ -127,12 +127,12 @@ class _Map(State):
             self._dtype = geometry.dtype
         same_batch("HeatMap", self._sums.shape[0], geometry)
         self._check(strip)
-        ranges = self._probe._key_edges(geometry, strip.key)
+        bins = ColumnRanges(self._probe._key_edges(geometry, strip.key), strip.weights.shape[3], strip.weights.device)
         for which, bin_row, run in self._runs(strip):
             weights = strip.weights[which, :, run]
             summed = torch.zeros_like(weights[:, :, 0], dtype=torch.float64)
             add_rows(summed, weights)
-            self._sums[which, :, bin_row] += sum_ranges(summed, ranges)
+            self._sums[which, :, bin_row] += bins.sum(summed)
             self._counts[which, bin_row] += weights.shape[2]
 
     def _runs(self, strip: Strip) -> Iterator[tuple[slice, int, slice]]:

@@ -14,6 +14,8 @@ from regard.ops.probes._arguments import Arguments
 from regard.ops.probes._base import Kind, Probe, State
 from regard.ops.probes._gather import KeyRange, nothing_seen, same_batch, take_batch
 
+_ENTRIES = 1 << 16  # sums that are kept in the cache while rows are added
+
 
 @dataclass(frozen=True)
 class KeyMass(Probe):
@@ -81,5 +83,7 @@ class _Masses(State):
 
 def add_rows(sums: Float[Tensor, "batch heads c"], weights: Float[Tensor, "batch heads r c"]) -> None:
     """Add Σ over the rows to ``sums`` in its own precision, one row at a time: no wide copy, always the same order."""
-    for row in range(weights.shape[2]):
-        sums.add_(weights[:, :, row])
+    width = max(2048, _ENTRIES // max(1, sums.shape[0] * sums.shape[1]))
+    for some_sums, some_weights in zip(torch.split(sums, width, -1), torch.split(weights, width, -1), strict=True):
+        for row in range(weights.shape[2]):
+            some_sums.add_(some_weights[:, :, row])

@@ -11,7 +11,10 @@ from torch import Tensor
 
 from regard.ops._strip import Strip
 from regard.ops.probes._arguments import Arguments
+from regard.ops.probes._blocks import by_blocks
 from regard.ops.probes._row import RowProbe, weighted_sum
+
+_LONG = 2048  # keys from which on a product of all weights and distances is larger than the cache
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ class Entropy(RowProbe):
         name: Name of the result; "entropy" if None.
 
     Numerics:
-        0 · log 0 = 0. Taken from the weights, not from logits and lse, so its error does not grow with the scores.
+        0 · log 0 = 0; weights below the smallest normal number count as good as 0. Taken from the weights, not from
+        logits and lse, so its error does not grow with the scores.
     """
 
     name: str | None = field(default=None, kw_only=True)
@@ -68,6 +72,10 @@ class Entropy(RowProbe):
         entropy: Tensor = torch.special.entr(strip.weights).sum(-1)
         return entropy
 
+    def rows(self, strip: Strip) -> Float[Tensor, "batch heads q"]:
+        """The same, in blocks that stay in the cache."""
+        return by_blocks(_entropy, strip.weights)[..., 0]
+
     def merge(
         self,
         values: Sequence[Float[Tensor, "batch heads q"]],
@@ -79,6 +87,12 @@ class Entropy(RowProbe):
         if sink_shares is not None:
             between = [part * (1 - sink) for part, sink in zip(between, sink_shares, strict=True)]
         return weighted_sum(values, shares) + torch.stack(between).sum(0)
+
+
+def _entropy(weights: Float[Tensor, "rows n"]) -> Float[Tensor, "rows 1"]:
+    """−Σ w log w; the smallest normal number takes the place of 0 inside the log, and is multiplied by 0."""
+    logs = weights.clamp(min=torch.finfo(weights.dtype).tiny).log_()
+    return 0 - logs.mul_(weights).sum(-1, keepdim=True)  # no −0 for a row without choice
 
 
 @dataclass(frozen=True)
@@ -98,6 +112,19 @@ class Distance(RowProbe):
         """Σ w·|i − j| of each row."""
         distance = (strip.q_positions[:, :, None] - strip.k_positions).abs()
         return (strip.weights * distance.to(strip.weights.dtype)[:, None]).sum(-1)
+
+    def rows(self, strip: Strip) -> Float[Tensor, "batch heads q"]:
+        """The same; one row of all heads after another where rows are long."""
+        weights, positions, keys = strip.weights, strip.q_positions, strip.k_positions
+        if weights.shape[3] < _LONG or weights.device.type != "cpu":
+            return self.define(strip)
+        out = torch.empty_like(strip.lse)
+        for batch in range(positions.shape[0]):
+            which = slice(None) if positions.shape[0] == 1 else slice(batch, batch + 1)
+            for row in range(weights.shape[2]):
+                distance = (positions[batch, row] - keys).abs().to(weights.dtype)
+                out[which, :, row] = (weights[which, :, row] * distance).sum(-1)
+        return out
 
 
 @dataclass(frozen=True)

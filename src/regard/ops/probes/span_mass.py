@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.ops._strip import Strip
 from regard.ops.probes._arguments import Arguments, Span
 from regard.ops.probes._base import Kind, Probe, State
-from regard.ops.probes._column_sums import sum_ranges
+from regard.ops.probes._column_sums import ColumnRanges
 from regard.ops.probes._gather import nothing_seen, same_batch, take_batch
 from regard.ops.probes._row import RowState, weighted_sum
 
@@ -71,7 +71,8 @@ class SpanMass(Probe):
     def _rows(self, strip: Strip) -> Float[Tensor, "batch heads r key_spans"]:
         """Mass of each row on each key span."""
         first = strip.geometry.kv_start + strip.key
-        return sum_ranges(strip.weights, [(start - first, stop - first) for start, stop in self.key_spans])
+        spans = [(start - first, stop - first) for start, stop in self.key_spans]
+        return ColumnRanges(spans, strip.weights.shape[3], strip.weights.device).sum(strip.weights)
 
     def begin(self) -> State:
         """An empty state."""

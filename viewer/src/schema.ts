@@ -1,0 +1,131 @@
+/** The payload, as Python writes it into the page (schema 1). */
+
+export const SCHEMA = 1;
+
+export interface Token {
+  /** The piece as the tokenizer names it. */
+  t: string;
+  /** UTF-16 offsets into the sequence's text; -1 where the token has no text of its own. */
+  s: number;
+  e: number;
+  special: boolean;
+  /** The visible group (pieces of one character share it), this piece's place in it, and how many there are. */
+  g: number;
+  gi: number;
+  gn: number;
+}
+
+export interface Sequence {
+  text: string;
+  tokens: Token[];
+}
+
+export interface Item {
+  sequences: Record<string, Sequence>;
+}
+
+export interface MapRecord {
+  blob: string;
+  rows: number;
+  cols: number;
+  floor_log2: number;
+  step: number;
+}
+
+export interface TopKRecord {
+  indices: string;
+  weights: string;
+  rest: string;
+  k: number;
+}
+
+export interface CallRecord {
+  name: string;
+  layer: number | null;
+  kind: "self" | "cross";
+  heads: number;
+  q: number;
+  k: number;
+  queries: string;
+  keys: string;
+  q_positions: number[][];
+  k_start: number;
+  exact: boolean;
+  weights: string | null;
+  map: MapRecord | null;
+  topk: TopKRecord | null;
+  entropy: string | null;
+  first: string | null;
+  sink: string | null;
+  key_mass: string | null;
+  flags: string[];
+}
+
+export interface BlobRecord {
+  dtype: "f32" | "u8" | "i32";
+  shape: number[];
+  data: string;
+}
+
+export interface Coverage {
+  name: string;
+  status: string;
+  reason: string;
+}
+
+export interface Payload {
+  schema: number;
+  regard: string;
+  title: string;
+  model: { name: string; sha256: string | null; architecture: string | null };
+  created: string | null;
+  notes: string[];
+  coverage: Coverage[];
+  items: Item[];
+  calls: CallRecord[];
+  blobs: Record<string, BlobRecord>;
+}
+
+/** A problem the reader of the page can understand; anything else is a defect of the page. */
+export class PayloadError extends Error {}
+
+/** Check what the rest of the page relies on, so that a wrong payload is named here and not drawn as nonsense. */
+export function checkPayload(data: unknown): Payload {
+  if (data === null || typeof data !== "object") {
+    throw new PayloadError(
+      "This is the empty viewer: it carries no recording. Make a page with `regard look` or `regard view`.",
+    );
+  }
+  const payload = data as Payload;
+  if (payload.schema !== SCHEMA) {
+    throw new PayloadError(
+      `This viewer reads payload schema ${SCHEMA}, but the page carries schema ${String(payload.schema)} ` +
+        `(written by regard ${String(payload.regard)}). Make the page again with one version of regard.`,
+    );
+  }
+  if (!Array.isArray(payload.items) || payload.items.length === 0) throw new PayloadError("The payload has no items.");
+  if (!Array.isArray(payload.calls) || payload.calls.length === 0) {
+    throw new PayloadError("No attention call was seen, so there is nothing to draw. The coverage says why.");
+  }
+  for (const call of payload.calls) checkCall(call, payload);
+  return payload;
+}
+
+function checkCall(call: CallRecord, payload: Payload): void {
+  for (const name of [call.queries, call.keys]) {
+    payload.items.forEach((item, index) => {
+      if (!item.sequences[name]) throw new PayloadError(`${call.name}: item ${index} has no sequence "${name}".`);
+    });
+  }
+  const rows = call.q_positions.length;
+  if (rows !== 1 && rows !== payload.items.length) {
+    throw new PayloadError(`${call.name}: q_positions has ${rows} rows for ${payload.items.length} items.`);
+  }
+  for (const row of call.q_positions) {
+    if (row.length !== call.q) {
+      throw new PayloadError(
+        `${call.name}: q_positions has ${row.length} entries, but the call has ${call.q} queries.`,
+      );
+    }
+  }
+}
