@@ -153,7 +153,7 @@ def _extent(values: Int[Tensor, "b n"], block: int) -> tuple[Int[Tensor, "b bloc
     short = -values.shape[1] % block
     if short:
         values = torch.cat([values, values[:, -1:].expand(-1, short)], dim=1)
-    return torch.aminmax(values.reshape(len(values), -1, block), dim=2)
+    return torch.aminmax(values.reshape(len(values), values.shape[1] // block, block), dim=2)
 
 
 def _document_bounds(key_ids: Tensor, query_ids: Tensor, q_block: int, k_block: int) -> Blocks:
@@ -174,7 +174,8 @@ def _tensor_bounds(allowed: Bool[Tensor, "b h i j"], q_block: int, k_block: int)
                 shape = [*blocks.shape]
                 shape[dim] = short
                 blocks = torch.cat([blocks, blocks.new_full(shape, pad)], dim=dim)
-                split = (*blocks.shape[:dim], -1, size, *blocks.shape[dim + 1 :])
+                count = blocks.shape[dim] // size  # not -1: another length may be 0
+                split = (*blocks.shape[:dim], count, size, *blocks.shape[dim + 1 :])
                 blocks = reduce(blocks.reshape(split), dim=dim + 1)
         result.append(blocks)
     return result[0], result[1]
