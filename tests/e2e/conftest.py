@@ -189,7 +189,21 @@ def bank(layers: int = 6, heads: int = 12) -> Recording:
 def long(tokens: int = 2048, layers: int = 2, heads: int = 4, seed: int = 0) -> Recording:
     """A long causal text, pooled."""
     rng = np.random.default_rng(seed)
-    vocabulary = "the a river bank of water money stone light old quiet and runs under over near was is it".split()
+    vocabulary = [
+        "the",
+        "a",
+        "river",
+        "bank",
+        "of",
+        "water",
+        "money",
+        "stone",
+        "light",
+        "old",
+        "quiet",
+        "runs",
+        "under",
+    ]
     chosen = [str(word) for word in rng.choice(vocabulary, tokens - 1)]
     chosen = [word + ("." if n % 17 == 16 else "") for n, word in enumerate(chosen)]
     text = " ".join(chosen)
@@ -223,7 +237,18 @@ def scripts() -> Recording:
     """Chinese in byte pieces, emoji, combining marks, Arabic, white space."""
     text = "银行在河边。 👨‍👩‍👧‍👦 e\u0301 السلام عليكم\n  hello"
     made = Recording(title="银行在河边 · السلام", notes=["12 % of the tokens are unknown to this model."])
-    spans = [("银", 3), ("行", 3), ("在", 1), ("河", 1), ("边", 1), ("。", 1), (" ", 1), ("👨‍👩‍👧‍👦", 5), (" ", 1), ("e\u0301", 2)]
+    spans = [
+        ("银", 3),
+        ("行", 3),
+        ("在", 1),
+        ("河", 1),
+        ("边", 1),
+        ("。", 1),
+        (" ", 1),
+        ("👨‍👩‍👧‍👦", 5),
+        (" ", 1),
+        ("e\u0301", 2),
+    ]
     spans += [(" ", 1), ("السلام", 1), (" ", 1), ("عليكم", 1), ("\n", 1), ("  hello", 1)]
     tokens: list[dict[str, Any]] = []
     at = 0

@@ -35,7 +35,7 @@ export function marksOf(state: State, view: View): Marks {
   }
   if (state.point) return { row: state.point.row, col: state.point.col, rows, cols };
   if (!state.hover) return { row: null, col: null, rows, cols };
-  const side = view.self ? (state.direction === "out" ? "q" : "k") : state.hover.side;
+  const side = state.hover.side;
   const at = (side === "q" ? view.q : view.k).at.get(state.hover.positions[0]) ?? null;
   return { row: side === "q" ? at : null, col: side === "k" ? at : null, rows, cols };
 }
@@ -84,7 +84,11 @@ export class MatrixPanel {
       this.empty,
       this.readout,
       el("div", { class: "foot" }, this.legend),
-      el("p", { id: "matrix-help", class: "sr" }, "Arrow keys move over the cells, Enter selects the query, plus and minus zoom, 0 shows all."),
+      el(
+        "p",
+        { id: "matrix-help", class: "sr" },
+        "Arrow keys move over the cells, Enter selects the query, plus and minus zoom, 0 shows all.",
+      ),
     );
     this.listen();
     new ResizeObserver(() => this.layout()).observe(this.stage);
@@ -122,7 +126,7 @@ export class MatrixPanel {
     }
     const first = view.withoutFirst && source === view.withoutFirst;
     this.caption.textContent = source.exact
-      ? `Each row is one query: how it shares its attention among the keys.${first ? " Shares of what is left without the first token." : " A row sums to 1 (to 0 where nothing may be seen)."}`
+      ? `Each row is one query: how it shares its attention among the keys.${first ? " Shares of what is left without the first token." : view.call.sink ? " A row sums to 1 less the sink's share." : " A row sums to 1 (to 0 where nothing may be seen)."}`
       : `≈ pooled into ${this.picture?.rows} × ${this.picture?.cols} bins. Zoom in: outlined cells are exact weights, the largest of their query.`;
     const shape = `${view.q.count}×${view.k.count} ${view.q.sequence} ${view.k.sequence}`;
     this.port.rows = view.q.count;
@@ -180,7 +184,8 @@ export class MatrixPanel {
     if (!view?.raw) return;
     if (point) replace(this.readout, ...describeCell(view, point.row, point.col));
     else {
-      const hint = selection.size > 0 ? "Selected tokens are marked on both axes." : "Point at a cell to read its weight.";
+      const hint =
+        selection.size > 0 ? "Selected tokens are marked on both axes." : "Point at a cell to read its weight.";
       replace(this.readout, el("span", { class: "aside" }, hint));
     }
   }

@@ -124,53 +124,64 @@ export class PooledSource implements Source {
     };
   }
 
-  /** What the map says about one weight: the bin's mass shared evenly, and never above the bound. */
-  private estimate(query: number, key: number, bound: number | null): number {
-    const bin = this.bin(query, key);
-    const even = bin ? bin.mass / Math.max(1, bin.k1 - bin.k0) : 0;
-    return bound === null ? even : Math.min(even, bound);
+  /** A bin's mass shared evenly among its keys; −1 without a map. An empty bin is exact: all its weights are zero. */
+  private even(query: number, key: number): number {
+    const map = this.map;
+    if (!map) return -1;
+    const r = binOf(query, this.queries, map.rows);
+    const c = binOf(key, this.keys, map.cols);
+    const step = map.steps[r * map.cols + c];
+    if (step === 0) return 0;
+    const width = binStart(c + 1, this.keys, map.cols) - binStart(c, this.keys, map.cols);
+    return map.meaning[step] / Math.max(1, width);
+  }
+
+  /** What is known of a weight that is not in the table: never above the bound, exact (1) when it must be zero. */
+  private guess(
+    query: number,
+    key: number,
+    bound: number | null,
+    line: { values: Float32Array; exact: Uint8Array },
+    at: number,
+  ): void {
+    const even = this.even(query, key);
+    line.exact[at] = even === 0 || bound === 0 ? 1 : 0;
+    line.values[at] = line.exact[at] ? 0 : bound === null ? Math.max(0, even) : Math.min(Math.max(0, even), bound);
   }
 
   row(index: number): Line {
     const query = index + this.axes.q.start;
     const { start, count } = this.axes.k;
     const bound = this.bound(query);
-    const values = new Float32Array(count);
-    const exact = new Uint8Array(count);
-    for (let c = 0; c < count; c++) values[c] = this.estimate(query, c + start, bound);
-    if (bound === 0) exact.fill(1);
+    const line = { values: new Float32Array(count), exact: new Uint8Array(count) };
+    for (let c = 0; c < count; c++) this.guess(query, c + start, bound, line, c);
     this.eachLargest(query, (key, value) => {
       const c = key - start;
       if (c >= 0 && c < count) {
-        values[c] = value;
-        exact[c] = 1;
+        line.values[c] = value;
+        line.exact[c] = 1;
       }
     });
-    return { values, exact };
+    return line;
   }
 
   column(index: number): Line {
     const key = index + this.axes.k.start;
     const { start, count } = this.axes.q;
-    const values = new Float32Array(count);
-    const exact = new Uint8Array(count);
-    for (let r = 0; r < count; r++) {
-      const bound = this.bound(r + start);
-      values[r] = this.estimate(r + start, key, bound);
-      exact[r] = bound === 0 ? 1 : 0;
-    }
+    const line = { values: new Float32Array(count), exact: new Uint8Array(count) };
+    for (let r = 0; r < count; r++) this.guess(r + start, key, this.bound(r + start), line, r);
     const top = this.top;
     if (top) {
       const { starts, entries } = this.invert(top);
       for (let n = starts[key]; n < starts[key + 1]; n++) {
         const r = Math.floor(entries[n] / top.k) - start;
         if (r >= 0 && r < count) {
-          values[r] = top.weights[entries[n]];
-          exact[r] = 1;
+          line.values[r] = top.weights[entries[n]];
+          line.exact[r] = 1;
         }
       }
     }
-    return { values, exact };
+    return line;
   }
 
   /** For every key, the table's entries that name it (compressed rows): built once, at the first column. */
@@ -203,7 +214,9 @@ export class PooledSource implements Source {
     });
     if (found !== null) return { value: found, exact: true, bound: null, bin };
     const bound = this.bound(query);
-    return { value: this.estimate(query, key, bound), exact: bound === 0, bound, bin };
+    const line = { values: new Float32Array(1), exact: new Uint8Array(1) };
+    this.guess(query, key, bound, line, 0);
+    return { value: line.values[0], exact: line.exact[0] === 1, bound, bin };
   }
 
   largest(row: number): readonly Exactly[] {

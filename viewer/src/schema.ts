@@ -123,7 +123,9 @@ function checkCall(call: CallRecord, payload: Payload): void {
   }
   for (const row of call.q_positions) {
     if (row.length !== call.q) {
-      throw new PayloadError(`${call.name}: q_positions has ${row.length} entries, but the call has ${call.q} queries.`);
+      throw new PayloadError(
+        `${call.name}: q_positions has ${row.length} entries, but the call has ${call.q} queries.`,
+      );
     }
   }
 }

@@ -5,9 +5,16 @@ import type { BlobStore } from "./payload";
 import { type Largest, meaningOfSteps, type PooledMap, PooledSource } from "./pooled";
 import type { CallRecord, Payload } from "./schema";
 import type { Heads } from "./state";
+import { type Mass, massFrom } from "./sums";
 import { ExactSource, MeanSource, type Source, WithoutFirst } from "./weights";
 
+/** What a view is a view of; a newer choice has another key. */
+export function keyOf(choice: { call: number; item: number; head: number; heads: Heads }): string {
+  return `${choice.item} ${choice.call} ${choice.heads} ${choice.heads === "head" ? choice.head : ""}`;
+}
+
 export interface View {
+  readonly key: string;
   readonly call: CallRecord;
   readonly item: number;
   readonly q: Axis;
@@ -18,6 +25,8 @@ export interface View {
   readonly raw: Source | null;
   readonly withoutFirst: Source | null;
   readonly heads: number;
+  /** What each key receives, mean over all queries; null where it cannot be known exactly. */
+  readonly received: Mass | null;
 }
 
 /** Row statistics of one head, where they were recorded. */
@@ -117,6 +126,7 @@ export class Model {
     // The first token can be left out only where it is among the keys (a sliding cache may have dropped it).
     const hasFirst = raw !== null && axes.k.count > 1 && axes.k.positions[0] === 0;
     return {
+      key: keyOf(choice),
       call: record,
       item,
       ...axes,
@@ -124,7 +134,21 @@ export class Model {
       raw,
       withoutFirst: hasFirst ? new WithoutFirst(raw) : null,
       heads: wanted.length,
+      received: raw && (await this.received(raw, wanted, item)),
     };
+  }
+
+  /** Complete weights are summed; for a pooled call the recorded key mass is, in which all its queries count. */
+  private async received(raw: Source, heads: readonly [number, number][], item: number): Promise<Mass | null> {
+    if (raw.exact) return massFrom(raw, Array.from(raw.q.positions.keys()));
+    const values = new Float64Array(raw.k.count);
+    for (const [call, head] of heads) {
+      const { received } = await this.statistics(call, item, head);
+      if (!received) return null;
+      const share = heads.length * this.payload.calls[call].q;
+      for (let i = 0; i < values.length; i++) values[i] += received[i] / share;
+    }
+    return { values, exact: new Uint8Array(values.length).fill(1) };
   }
 
   private async slice(id: string | null, place: number, size: number, axis: Axis): Promise<Float32Array | null> {

@@ -147,7 +147,8 @@ export class MeanSource implements Source {
 
   cell(row: number, col: number): Cell {
     const cells = this.parts.map((part) => part.cell(row, col));
-    const mean = (pick: (cell: Cell) => number): number => cells.reduce((sum, cell) => sum + pick(cell), 0) / cells.length;
+    const mean = (pick: (cell: Cell) => number): number =>
+      cells.reduce((sum, cell) => sum + pick(cell), 0) / cells.length;
     const bin = cells[0].bin;
     return {
       value: mean((cell) => cell.value),

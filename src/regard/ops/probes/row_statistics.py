@@ -92,7 +92,7 @@ class Entropy(RowProbe):
 def _entropy(weights: Float[Tensor, "rows n"]) -> Float[Tensor, "rows 1"]:
     """−Σ w log w; the smallest normal number takes the place of 0 inside the log, and is multiplied by 0."""
     logs = weights.clamp(min=torch.finfo(weights.dtype).tiny).log_()
-    return -logs.mul_(weights).sum(-1, keepdim=True)
+    return 0 - logs.mul_(weights).sum(-1, keepdim=True)  # no −0 for a row without choice
 
 
 @dataclass(frozen=True)
