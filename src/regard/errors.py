@@ -1,6 +1,6 @@
 """Everything regard raises on purpose.
 
-    Error
+Error:
     ├── ShapeError(ValueError)              a shape does not fit its neighbours
     ├── DTypeError(TypeError)               a dtype that is not accepted here
     ├── ConfigError(ValueError)             wrong options; every problem is listed at once
@@ -45,9 +45,7 @@ class BackendUnavailableError(Error, RuntimeError):
     """A backend that was asked for by name cannot run on this machine."""
 
 
-def message(
-    caller: str, problem: str, *, arguments: Mapping[str, str] | None = None, hint: str | None = None
-) -> str:
+def message(caller: str, problem: str, *, arguments: Mapping[str, str] | None = None, hint: str | None = None) -> str:
     """Build the text of an error: the problem, one aligned line per argument, and a hint.
 
     Args:
@@ -68,7 +66,7 @@ def message(
 
 
 def must_be(argument: str, expected: str, actual: object) -> str:
-    """Build the sentence of an error: ```argument` must be expected, but is actual.``"""
+    """Build the sentence of an error: the argument, what it must be, what it is."""
     return f"`{argument}` must be {expected}, but is {actual}."
 
 
@@ -80,7 +78,9 @@ def all_problems(caller: str, problems: Sequence[str]) -> ConfigError:
     return ConfigError(f"{caller}(): {len(problems)} problems:{listed}")
 
 
-def nothing_fits(caller: str, reasons: Mapping[str, Iterable[str]], *, arguments: Mapping[str, str]) -> UnsupportedError:
+def nothing_fits(
+    caller: str, reasons: Mapping[str, Iterable[str]], *, arguments: Mapping[str, str]
+) -> UnsupportedError:
     """Build the error for a call that no backend takes, with every backend's reasons."""
     listed = {f"{backend}:": "; ".join(texts) for backend, texts in reasons.items()}
     return UnsupportedError(message(caller, "no backend can do this.", arguments={**arguments, **listed}))

@@ -1,0 +1,61 @@
+"""Attention as pure functions on tensors: attend, observe, weights, and the masks and probes they take."""
+
+from regard.ops._dispatch import Explanation, available_backends
+from regard.ops._strip import Geometry, Strip
+from regard.ops.attention import attend, explain_backend, observe, weights
+from regard.ops.masks import Allowed, Blocked, Causal, Documents, Mask, Padding, Prefix, SlidingWindow, Where
+from regard.ops.measure import Observation, measure
+from regard.ops.probes import (
+    Distance,
+    Entropy,
+    FirstKeys,
+    HeatMap,
+    KeyMass,
+    LogSumExp,
+    OffsetMass,
+    Probe,
+    Rows,
+    SinkShare,
+    SpanMass,
+    State,
+    TopK,
+    TopKValue,
+    check_probe,
+)
+
+__all__ = [
+    "Allowed",
+    "Blocked",
+    "Causal",
+    "Distance",
+    "Documents",
+    "Entropy",
+    "Explanation",
+    "FirstKeys",
+    "Geometry",
+    "HeatMap",
+    "KeyMass",
+    "LogSumExp",
+    "Mask",
+    "Observation",
+    "OffsetMass",
+    "Padding",
+    "Prefix",
+    "Probe",
+    "Rows",
+    "SinkShare",
+    "SlidingWindow",
+    "SpanMass",
+    "State",
+    "Strip",
+    "TopK",
+    "TopKValue",
+    "Where",
+    "attend",
+    "available_backends",
+    "check_probe",
+    "explain_backend",
+    "measure",
+    "observe",
+    "weights",
+]

@@ -26,6 +26,7 @@ class Geometry:
         kv_start: Absolute position of key 0 (more than 0 for a sliding cache).
         dtype: Of statistics: float32, or float64 for float64 inputs.
         device: Of the inputs.
+        aligned: Whether queries are known to be the last positions (``q_start="end"``).
     """
 
     batch: int
@@ -36,6 +37,12 @@ class Geometry:
     kv_start: int
     dtype: torch.dtype
     device: torch.device
+    aligned: bool = False
+
+    @property
+    def square(self) -> bool:
+        """Whether query i sits at the position of key i, for all of them."""
+        return self.aligned and self.q_len == self.kv_len
 
     @property
     def kv_end(self) -> int:

@@ -1,1 +1,263 @@
-"""measure(): probes of a call whose output somebody else computes."""
+"""measure(): what probes say of the weights of a call whose output somebody else computes.
+
+The weight matrix is walked in strips: a few whole rows at a time, softmax taken over the whole row at once, every probe
+shown the same strip. Memory is linear in the number of keys; a strip skips the keys none of its rows may see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.errors import ConfigError, ShapeError, message, must_be
+from regard.ops import masks
+from regard.ops._backends import reference
+from regard.ops._call import Call, QStart
+from regard.ops._strip import Strip
+from regard.ops._tiles import plan, stack_group, tile_logits
+from regard.ops._validate import make_call
+from regard.ops.probes import Probe, State
+
+STRIP_CELLS = 1 << 20
+"""Cells of weights a strip aims to hold (4 MiB of float32): near the caches, and reused by the allocator."""
+
+K_BLOCK = 256
+
+
+class Observation:
+    """What a set of probes has seen; each probe's value is an attribute (``seen.entropy``, ``seen.top_k.indices``).
+
+    Args:
+        probes: What to ask. Two probes of a kind need different ``name``s.
+
+    Raises:
+        ConfigError: if two probes would have the same attribute.
+    """
+
+    def __init__(self, probes: Iterable[Probe]) -> None:
+        self._probes: dict[str, Probe] = {}
+        for probe in probes:
+            if not isinstance(probe, Probe):
+                raise ConfigError(message("Observation", must_be("probes", "probes", f"a {type(probe).__name__}")))
+            if probe.attribute in self._probes:
+                problem = f"two probes are called {probe.attribute!r}."
+                raise ConfigError(message("Observation", problem, hint="name= tells two probes of a kind apart"))
+            self._probes[probe.attribute] = probe
+        self._states: dict[str, State] = {name: probe.begin() for name, probe in self._probes.items()}
+        self._values: dict[str, Any] = {}
+
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        """What was asked."""
+        return tuple(self._probes.values())
+
+    def update(self, strip: Strip) -> None:
+        """Show a strip to every probe."""
+        self._values.clear()
+        for state in self._states.values():
+            state.update(strip)
+
+    def select(self, index: Int[Tensor, "new_batch"]) -> None:
+        """Keep these batch rows, in this order (a beam search moved its hypotheses)."""
+        self._values.clear()
+        for state in self._states.values():
+            state.select(index)
+
+    def values(self) -> dict[str, Any]:
+        """Every probe's value by attribute."""
+        return {name: getattr(self, name) for name in self._probes}
+
+    def __getattr__(self, name: str) -> Any:
+        states = self.__dict__.get("_states", {})
+        if name not in states:
+            known = ", ".join(states) or "none"
+            raise AttributeError(f"no probe called {name!r} was asked; there are: {known}")
+        if name not in self._values:
+            self._values[name] = states[name].value()
+        return self._values[name]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._probes]
+
+    def __repr__(self) -> str:
+        return f"Observation({', '.join(map(repr, self.probes))})"
+
+
+def measure(
+    query: Float[Tensor, "batch num_heads q_len head_dim"],
+    key: Float[Tensor, "batch num_kv_heads kv_len head_dim"],
+    probes: Iterable[Probe] = (),
+    *,
+    into: Observation | None = None,
+    lse: Float[Tensor, "batch num_heads q_len"] | None = None,
+    mask: masks.Mask | Tensor | None = None,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    logit_softcap: float | None = None,
+    sinks: Tensor | None = None,
+    q_start: QStart = "end",
+    kv_start: int = 0,
+) -> Observation:
+    """Probes of the weights of ``attend(query, key, …)``, without its output.
+
+    Args:
+        query: As for ``attend``, and so is every argument not named here.
+        key: As for ``attend``.
+        probes: What to ask of the weights.
+        into: An observation to add this call to (a further step of a generation), instead of ``probes``.
+        lse: The log denominators of whole rows, when ``key`` holds only a shard of their keys.
+        mask: As for ``attend``.
+        bias: As for ``attend``.
+        scale: As for ``attend``.
+        logit_softcap: As for ``attend``.
+        sinks: As for ``attend``.
+        q_start: As for ``attend``.
+        kv_start: As for ``attend``.
+
+    Returns:
+        The observation; values are detached.
+
+    Raises:
+        ShapeError, DTypeError, ConfigError: as ``attend``; ConfigError if both ``probes`` and ``into`` are given.
+
+    Cost:
+        One product of queries and keys and what the probes do; extra memory linear in the lengths.
+    """
+    probes = tuple(probes)
+    if into is not None and probes:
+        raise ConfigError(message("measure", "`probes` and `into` exclude each other."))
+    call = make_call(
+        "measure",
+        query,
+        key,
+        None,
+        mask=mask,
+        bias=bias,
+        scale=scale,
+        logit_softcap=logit_softcap,
+        sinks=sinks,
+        q_start=q_start,
+        kv_start=kv_start,
+    )
+    if lse is not None and lse.shape != call.query.shape[:3]:
+        raise ShapeError(
+            message("measure", must_be("lse", f"of shape {tuple(call.query.shape[:3])}", tuple(lse.shape)))
+        )
+    return measure_call(call, Observation(probes) if into is None else into, lse=lse)
+
+
+def measure_call(call: Call, seen: Observation, *, lse: Tensor | None = None) -> Observation:
+    """Show every strip of a checked call to an observation."""
+    if not seen.probes:
+        return seen
+    with torch.no_grad(), torch.autocast(call.query.device.type, enabled=False):
+        for strip in strips(call, lse=lse):
+            seen.update(strip)
+    return seen
+
+
+def strips(call: Call, *, lse: Tensor | None = None) -> Iterator[Strip]:
+    """The weight matrix of a call as strips, in order of the query index."""
+    geometry = call.geometry
+    if call.is_empty or torch.compiler.is_compiling():
+        yield _whole(call, lse)
+        return
+    query = call.query.detach().to(geometry.dtype) * call.scale
+    key = call.key.detach().to(geometry.dtype)
+    for rows, keys, partial in _strip_ranges(call):
+        yield _strip(call, query, key, rows, keys, partial, lse)
+
+
+def _whole(call: Call, lse: Tensor | None) -> Strip:
+    """All rows as one strip, by the definition."""
+    seen = reference.dense(call)
+    weights = seen.weights
+    if lse is not None:
+        weights = (seen.logits - _finite_base(lse)[..., None]).exp()
+    return Strip(
+        call.geometry,
+        0,
+        0,
+        seen.logits.detach(),
+        weights.detach(),
+        (seen.lse if lse is None else lse).detach(),
+        seen.sink_share.detach(),
+    )
+
+
+def _strip_ranges(call: Call) -> Iterator[tuple[slice, slice, slice]]:
+    """Rows of each strip, the keys from the first to the last any row may see, and those some row may not see."""
+    geometry = call.geometry
+    per_row = geometry.batch * geometry.num_heads * geometry.kv_len
+    rows = max(1, min(geometry.q_len, STRIP_CELLS // per_row))
+    blocks = plan(call, rows, K_BLOCK)
+    for number, start in enumerate(range(0, geometry.q_len, rows)):
+        used = [index for index, some in enumerate(blocks.some[number]) if some]
+        first, last = (used[0], used[-1] + 1) if used else (0, 0)
+        partial = [index for index in range(first, last) if call.bias is not None or not blocks.every[number][index]]
+        yield (
+            slice(start, min(start + rows, geometry.q_len)),
+            _key_range(first, last, geometry.kv_len),
+            _key_range(partial[0], partial[-1] + 1, geometry.kv_len) if partial else slice(0, 0),
+        )
+
+
+def _key_range(first: int, last: int, kv_len: int) -> slice:
+    return slice(first * K_BLOCK, min(last * K_BLOCK, kv_len))
+
+
+def _strip(
+    call: Call, query: Tensor, key: Tensor, rows: slice, keys: slice, partial: slice, lse: Tensor | None
+) -> Strip:
+    queries = stack_group(query[:, :, rows], call.group)
+    logits = tile_logits(call, queries, key[:, :, keys], None, rows, keys).logits
+    sees = torch.full(logits.shape[:3], partial.stop - partial.start < logits.shape[3], device=logits.device)
+    masked: Tensor | None = None
+    inside = slice(partial.start - keys.start, partial.stop - keys.start)
+    if partial.stop > partial.start:
+        allowed = call.allowed(rows, partial)
+        masked = None if allowed is None else ~allowed
+    if masked is not None:
+        logits[..., inside].masked_fill_(masked, -torch.inf)
+        sees |= ~masked.all(dim=3)
+    weights, total = _softmax(logits, sees)
+    sinks = _sink_rows(call, rows, total)
+    if sinks is not None:
+        without, total = total, torch.logaddexp(total, sinks)
+        weights.mul_((without - total).exp()[..., None])
+    if lse is not None:
+        total = lse[:, :, rows].to(logits.dtype)
+        weights = (logits - _finite_base(total)[..., None]).exp_()
+    if masked is not None:  # softmax makes a whole row NaN, the part behind the mask too
+        weights[..., inside].masked_fill_(masked, 0)
+    share = torch.zeros_like(total) if sinks is None else (sinks - total).exp()
+    return Strip(call.geometry, rows.start, keys.start, logits, weights, total, share)
+
+
+def _sink_rows(call: Call, rows: slice, like: Tensor) -> Tensor | None:
+    if call.sinks is None:
+        return None
+    sinks = call.sinks[:, :, rows] if call.sinks.shape[2] > 1 else call.sinks
+    return sinks.detach().to(like.dtype).expand(like.shape)
+
+
+def _softmax(logits: Tensor, sees: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights and lse of whole rows; a row that sees nothing has weights 0 and lse −inf."""
+    if logits.shape[3] == 0:
+        return logits.clone(), logits.new_full(logits.shape[:3], -torch.inf)
+    weights = torch.softmax(logits, dim=3)
+    # The largest weight is exp(top − lse): this costs two passes, where logsumexp would take every exp again.
+    lse = logits.amax(dim=3) - weights.amax(dim=3).log()
+    if not bool(sees.all()):
+        weights.masked_fill_(~sees[..., None], 0)
+        lse.masked_fill_(~sees, -torch.inf)
+    return weights, lse
+
+
+def _finite_base(lse: Tensor) -> Tensor:
+    """The lse with −inf (an empty row) replaced, so that −inf − lse stays −inf."""
+    return lse.masked_fill(lse == -torch.inf, 0)

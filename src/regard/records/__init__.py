@@ -1,7 +1,37 @@
 """What was seen, as data: recordings, masks as programs, spans of text. Needs numpy only."""
 
+from regard.records.bits import narrow as narrow
+from regard.records.bits import widen as widen
 from regard.records.mask_program import MaskProgram as MaskProgram
 from regard.records.mask_program import Op as Op
 from regard.records.mask_program import instructions as instructions
+from regard.records.recording import Call as Call
+from regard.records.recording import Coverage as Coverage
+from regard.records.recording import Model as Model
+from regard.records.recording import Recording as Recording
+from regard.records.recording import Sequence as Sequence
+from regard.records.recording import Token as Token
+from regard.records.spans import Group as Group
+from regard.records.spans import TextOffsets as TextOffsets
+from regard.records.spans import between_groups as between_groups
+from regard.records.spans import group_pieces as group_pieces
+from regard.records.spans import settle_markers as settle_markers
 
-__all__ = ["MaskProgram", "Op", "instructions"]
+__all__ = [
+    "Call",
+    "Coverage",
+    "Group",
+    "MaskProgram",
+    "Model",
+    "Op",
+    "Recording",
+    "Sequence",
+    "TextOffsets",
+    "Token",
+    "between_groups",
+    "group_pieces",
+    "instructions",
+    "narrow",
+    "settle_markers",
+    "widen",
+]

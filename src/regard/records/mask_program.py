@@ -30,7 +30,9 @@ class Op(IntEnum):
     PADDING = 3  # [array]             keep[b, j]; array is bool [1 | batch, kv_len]
     DOCUMENTS = 4  # [array, array]    key_ids[b, j] == query_ids[b, i] >= 0; int64 [1 | batch, kv_len], [.., q_len]
     PREFIX = 5  # [array]              key position < length[b]; array is int64 [1 | batch]
-    ALLOWED = 6  # [array]             allowed[b, h, i, j]; array is bool, broadcastable to [batch, heads, q_len, kv_len]
+    ALLOWED = (
+        6  # [array]             allowed[b, h, i, j]; array is bool, broadcastable to [batch, heads, q_len, kv_len]
+    )
     AND = 7  # []                      of the two results before it
     OR = 8  # []                       of the two results before it
     NOT = 9  # []                      of the result before it
@@ -131,8 +133,44 @@ class MaskProgram:
         (answer,) = stack
         return answer
 
+    def problems(self) -> list[str]:
+        """Why this program cannot be evaluated, as sentences; empty for a sound one."""
+        found: list[str] = []
+        depth, at = 0, 0
+        while at < len(self.code):
+            word = self.code[at]
+            if word not in _WORDS:
+                return [*found, f"the code holds {word} at place {at}, which is no instruction"]
+            op = Op(word)
+            operands = self.code[at + 1 : at + 1 + OPERANDS[op]]
+            if len(operands) < OPERANDS[op]:
+                return [*found, f"the code ends within {op.name}"]
+            found += self._problems_of(op, operands)
+            depth += {Op.AND: -1, Op.OR: -1, Op.NOT: 0}.get(op, 1)
+            if depth < 1:
+                return [*found, f"{op.name} at place {at} has too little before it"]
+            at += 1 + OPERANDS[op]
+        return found if depth == 1 else [*found, f"the code leaves {depth} results where it must leave one"]
 
-_READS_ARRAYS = frozenset({Op.PADDING, Op.DOCUMENTS, Op.PREFIX, Op.ALLOWED})
+    def _problems_of(self, op: Op, operands: tuple[int, ...]) -> list[str]:
+        if op is Op.WHERE:
+            return ["WHERE holds a Python function, which is never stored"]
+        if op not in _READS_ARRAYS:
+            return []
+        found: list[str] = []
+        for number in operands:
+            if not 0 <= number < len(self.arrays):
+                found.append(f"{op.name} reads array {number} of {len(self.arrays)}")
+                continue
+            array, (dtype, axes) = self.arrays[number], _READS[op]
+            if array.dtype.name != dtype or array.ndim != axes:
+                found.append(f"{op.name} must read {dtype} with {axes} axes, but reads {array.dtype} {array.shape}")
+        return found
+
+
+_WORDS = frozenset(int(op) for op in Op)
+_READS = {Op.PADDING: ("bool", 2), Op.DOCUMENTS: ("int64", 2), Op.PREFIX: ("int64", 1), Op.ALLOWED: ("bool", 4)}
+_READS_ARRAYS = frozenset(_READS)
 
 
 def _cut(allowed: Shaped[np.ndarray, "b h i j"], rows: slice, keys: slice) -> Shaped[np.ndarray, "b h q k"]:

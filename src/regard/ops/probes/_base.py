@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -24,11 +24,19 @@ class State(ABC):
 
     @abstractmethod
     def update(self, strip: Strip) -> None:
-        """Take in the next rows. Rows of one call come in order of the query index; calls in order of time."""
+        """Take in the next rows.
+
+        Rows of one call come in order of the query index; calls in order of time. A call shows at least one strip, of
+        height 0 when it has no queries. The strip's tensors belong to the caller, who may overwrite them afterwards:
+        copy what is kept, change nothing.
+        """
 
     @abstractmethod
     def value(self) -> Any:
-        """The probe's value over everything seen so far: a tensor, or a frozen dataclass of tensors."""
+        """The probe's value over everything seen so far: a tensor, or a frozen dataclass of tensors.
+
+        Detached, and unchanged by later updates. ConfigError when nothing was seen yet.
+        """
 
     @abstractmethod
     def select(self, index: Int[Tensor, "new_batch"]) -> None:
@@ -39,10 +47,13 @@ class Probe(ABC):
     """A question about attention weights that is answered in linear memory.
 
     Subclasses are frozen dataclasses: hashable by value, safe to share. To add one, write a subclass and run
-    ``regard.ops.check_probe`` on it.
+    ``regard.ops.probes.check_probe`` on it. Where every query has its own value, start from ``RowProbe``.
     """
 
-    kind: ClassVar[Kind]
+    @property
+    @abstractmethod
+    def kind(self) -> Kind:
+        """Whether values belong to queries ("row"), to keys or bins ("column"), or are plain weights ("either")."""
 
     @property
     def attribute(self) -> str:
@@ -57,11 +68,23 @@ class Probe(ABC):
     def begin(self) -> State:
         """An empty state."""
 
-    def merge(self, values: Sequence[Any], shares: Sequence[Float[Tensor, "batch heads q"]]) -> Any:
+    def merge(
+        self,
+        values: Sequence[Any],
+        shares: Sequence[Float[Tensor, "batch heads q"]],
+        sink_shares: Sequence[Float[Tensor, "batch heads q"]] | None = None,
+    ) -> Any:
         """Combine the values of key shards of the same rows (row probes only).
 
+        A sink belongs to exactly one of the shards, whichever it is, as if it were one of its keys.
+
         Args:
-            values: One value per shard, each as if the shard's keys were all there are.
-            shares: exp(lse_shard − lse) per shard: the mass of the whole row that lies in the shard.
+            values: One value per shard, each as if the shard's keys (and sink) were all there are.
+            shares: exp(lse_shard − lse) per shard: the mass of the whole row that lies in the shard; 0 where the shard
+                has nothing for this row. They sum to one, or to zero for an empty row.
+            sink_shares: ``SinkShare`` of each shard by itself; needed when there are sinks, and None otherwise.
+
+        Returns:
+            The value of the whole rows.
         """
         raise NotImplementedError(f"{type(self).__name__} is a {self.kind} probe: it merges in two phases, not by lse")

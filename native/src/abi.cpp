@@ -1,0 +1,3 @@
+#include "regard.h"
+
+uint32_t regard_abi_version(void) { return REGARD_ABI_VERSION; }

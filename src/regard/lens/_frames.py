@@ -1,0 +1,92 @@
+"""Which module is running: a stack per thread, kept by forward hooks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(eq=False)
+class Frame:
+    """One running forward of one module; ``softmaxes`` collects the logits of the softmaxes it computes itself."""
+
+    module: nn.Module
+    name: str
+    softmaxes: list[Tensor] = field(default_factory=list)
+
+
+class FrameStack(threading.local):
+    """The running modules of the current thread, outermost first."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+
+    def push(self, frame: Frame) -> None:
+        """A module starts."""
+        self.frames.append(frame)
+
+    def pop(self, module: nn.Module) -> Frame | None:
+        """A module ends; frames above it that never ended (an exception) go with it."""
+        for depth in range(len(self.frames) - 1, -1, -1):
+            if self.frames[depth].module is module:
+                frame = self.frames[depth]
+                del self.frames[depth:]
+                return frame
+        return None
+
+    def clear(self) -> None:
+        """Nothing runs any more."""
+        self.frames.clear()
+
+    @property
+    def top(self) -> Frame | None:
+        """The innermost running module."""
+        return self.frames[-1] if self.frames else None
+
+
+class _Quiet(threading.local):
+    depth = 0
+
+
+_quiet = _Quiet()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Within: functions that a model calls are not recorded, because the call around them already is."""
+    _quiet.depth += 1
+    try:
+        yield
+    finally:
+        _quiet.depth -= 1
+
+
+def is_quiet() -> bool:
+    """Whether the current thread is inside ``quiet()``."""
+    return _quiet.depth > 0
+
+
+def in_backward() -> bool:
+    """Whether autograd is executing a backward in this thread: what runs now was counted in the forward."""
+    return int(torch._C._current_graph_task_id()) != -1
+
+
+def hook_every_module(model: nn.Module, begin: Any, end: Any) -> list[Any]:
+    """Call ``begin(module)`` before and ``end(module)`` after each forward, exceptions included.
+
+    Returns:
+        The handles; ``remove()`` each to undo.
+    """
+    handles: list[Any] = []
+    for module in model.modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            continue
+        handles.append(module.register_forward_pre_hook(lambda module, _inputs: begin(module)))
+        handles.append(module.register_forward_hook(lambda module, _inputs, _output: end(module), always_call=True))
+    return handles

@@ -1,0 +1,207 @@
+"""The way in for plain PyTorch: a function mode that sees attention functions and softmaxes wherever they run."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from regard.lens._call import AttentionCall, Kind, kind_of
+from regard.lens._frames import Frame, is_quiet, quiet
+from regard.lens._heads import multi_head_call, multi_head_output
+from regard.lens._own_softmax import note_softmax
+from regard.lens._session import Session
+from regard.ops import Causal
+
+_SDPA = inspect.Signature(
+    [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+        for name, default in (
+            ("query", inspect.Parameter.empty),
+            ("key", inspect.Parameter.empty),
+            ("value", inspect.Parameter.empty),
+            ("attn_mask", None),
+            ("dropout_p", 0.0),
+            ("is_causal", False),
+        )
+    ]
+    + [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, default in (("scale", None), ("enable_gqa", False))
+    ]
+)
+
+
+_Watcher = tuple[Session, Frame]
+
+
+class _Active(threading.local):
+    """The sessions whose models are running in this thread, and the mode that listens for them."""
+
+    def __init__(self) -> None:
+        self.sessions: list[Session] = []
+        self.mode: FunctionalMode | None = None
+
+
+_active = _Active()
+
+
+class FunctionalMode(TorchFunctionMode):
+    """Sees every torch function that a thread calls while a watched model runs in it.
+
+    One mode per thread serves all sessions, so nested watches write the same calls down.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        handler = _HANDLERS.get(func)
+        if handler is None or is_quiet():
+            return func(*args, **kwargs)
+        watchers = [(session, frame) for session in _active.sessions if (frame := session.frames.top) is not None]
+        return handler(watchers, func, args, kwargs)
+
+
+def listen(session: Session) -> None:
+    """The session's model starts to run in this thread."""
+    _active.sessions.append(session)
+    if _active.mode is None:
+        _active.mode = FunctionalMode()
+        _active.mode.__enter__()  # type: ignore[no-untyped-call]
+
+
+def unlisten(session: Session) -> None:
+    """It has ended."""
+    if session in _active.sessions:
+        _active.sessions.remove(session)
+    if not _active.sessions and _active.mode is not None:
+        _active.mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        _active.mode = None
+
+
+def _serves(watchers: list[_Watcher]) -> bool:
+    return any(session.serve == "regard" and session.wants(frame.module) for session, frame in watchers)
+
+
+def _record(watchers: list[_Watcher], call: AttentionCall) -> None:
+    for session, frame in watchers:
+        session.record(frame.module, call, via="functional")
+
+
+def _scaled_dot_product(
+    watchers: list[_Watcher],
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    bound = _SDPA.bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = bound.arguments
+    call, value = _sdpa_call(*watchers[-1], given)
+    with quiet():
+        if _serves(watchers):
+            output = Session.output(call, value, given["dropout_p"])
+            output = output.reshape(*given["query"].shape[:-1], value.shape[-1])
+        else:
+            output = func(*args, **kwargs)
+    _record(watchers, call)
+    return output
+
+
+def _sdpa_call(session: Session, frame: Frame, given: dict[str, Any]) -> tuple[AttentionCall, Tensor]:
+    """Translate the arguments of ``F.scaled_dot_product_attention``."""
+    query, key, value = (_four_dimensions(given[name]) for name in ("query", "key", "value"))
+    q_len, kv_len = query.shape[2], key.shape[2]
+    batch = max(query.shape[0], key.shape[0])
+    heads = max(query.shape[1], key.shape[1])
+    query = query.expand(batch, heads, -1, -1)
+    key, value = key.expand(batch, -1, -1, -1), value.expand(batch, -1, -1, -1)
+    attn_mask = given["attn_mask"]
+    kind = kind_of(frame.name, given["query"], given["key"], q_len=q_len, kv_len=kv_len)
+    if kind == "cross" and session.grows(frame.module, q_len=q_len, kv_len=kv_len):
+        kind = "self"
+    place: dict[str, Any] = {"q_start": 0, "kv_start": 0}
+    if given["is_causal"]:
+        place["mask"] = Causal()  # torch aligns it to the upper left: query 0 sees key 0
+    elif attn_mask is not None:
+        place = _masked(session, attn_mask, given["query"], kind, q_len=q_len, kv_len=kv_len)
+        kv_len = place.pop("kv_len", kv_len)
+        key, value = key[:, :, :kv_len], value[:, :, :kv_len]
+    elif kind == "self":
+        place["q_start"] = kv_len - q_len
+    else:
+        place["q_start"] = None
+    return AttentionCall(query=query, key=key, kind=kind, scale=given["scale"], **place), value
+
+
+def _masked(
+    session: Session, attn_mask: Tensor, query: Tensor, kind: Kind, *, q_len: int, kv_len: int
+) -> dict[str, Any]:
+    """What a mask tensor says, from the adapter that saw it being made or from its own values."""
+    for adapter in session.adapters:
+        known = adapter.known_mask(attn_mask)
+        if known is not None:
+            return {"mask": known.mask, "q_start": known.q_start, "kv_start": known.kv_start, "kv_len": known.kv_len}
+    wide = attn_mask.expand(*query.shape[:-2], *attn_mask.shape[-2:]) if query.dim() > 4 else attn_mask
+    wide = _four_dimensions(wide)
+    place: dict[str, Any] = {"q_start": kv_len - q_len if kind == "self" else None}
+    place["mask" if attn_mask.dtype == torch.bool else "bias"] = wide
+    return place
+
+
+def _four_dimensions(tensor: Tensor) -> Tensor:
+    """[..., heads, length, dim] as [batch, heads, length, dim]; three dimensions are one head per batch row."""
+    if tensor.dim() == 2:
+        return tensor[None, None]
+    if tensor.dim() == 3:
+        return tensor[:, None]
+    return tensor.reshape(-1, *tensor.shape[-3:]) if tensor.dim() > 4 else tensor
+
+
+def _multi_head(
+    watchers: list[_Watcher],
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    bound = _MULTI_HEAD.bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = bound.arguments
+    query, key = given["query"], given["key"]
+    with quiet():
+        call, value = multi_head_call(
+            given, kind_of(watchers[-1][1].name, query, key, q_len=query.shape[0], kv_len=key.shape[0])
+        )
+        output = multi_head_output(given, call, value) if _serves(watchers) else func(*args, **kwargs)
+    _record(watchers, call)
+    return output
+
+
+def _softmax(
+    watchers: list[_Watcher],
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    for session, _ in watchers:
+        note_softmax(session, args, kwargs)
+    with quiet():
+        return func(*args, **kwargs)
+
+
+_MULTI_HEAD = inspect.signature(functional.multi_head_attention_forward)
+_HANDLERS: dict[Callable[..., Any], Callable[..., Any]] = {
+    functional.scaled_dot_product_attention: _scaled_dot_product,
+    functional.multi_head_attention_forward: _multi_head,
+    functional.softmax: _softmax,
+    torch.softmax: _softmax,
+    Tensor.softmax: _softmax,
+    torch.special.softmax: _softmax,
+}

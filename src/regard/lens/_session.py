@@ -1,0 +1,172 @@
+"""A session: what one ``with watch(...)`` knows about its model, and where every observed call is written down."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from regard.errors import DTypeError, ShapeError, UnsupportedError
+from regard.lens._attention_like import attention_modules, has_no_softmax
+from regard.lens._call import AttentionCall
+from regard.lens._empty_rows import with_empty_rows
+from regard.lens._frames import FrameStack, in_backward, quiet
+from regard.lens._layers import AttentionStep, Layer
+from regard.ops import Observation, Probe, attend, measure
+
+Serve = Literal["model", "regard"]
+
+
+class Session:
+    """Recorder of one watch: found by module identity, so two models and nested watches never mix.
+
+    Args:
+        model: What is watched.
+        probes: What to gather.
+        serve: Who computes the model's output.
+        modules: Regular expression that a module's name must contain a match of; None for all.
+        eager_limit: Longest row of weights that is taken from a model that computes its own softmax.
+    """
+
+    def __init__(
+        self, model: nn.Module, probes: Sequence[Probe], *, serve: Serve, modules: str | None, eager_limit: int
+    ) -> None:
+        self.architecture = type(model).__name__
+        self.probes = tuple(probes)
+        self.serve: Serve = serve
+        self.eager_limit = eager_limit
+        self.names = {id(module): name for name, module in model.named_modules()}
+        self.candidates = {name: has_no_softmax(module) for name, module in attention_modules(model).items()}
+        self.pattern = re.compile(modules) if modules is not None else None
+        self.frames = FrameStack()
+        self.adapters: tuple[Adapter, ...] = ()
+        self.lock = threading.RLock()
+        self.layers: list[Layer] = []
+        self.refusals: dict[str, list[str]] = defaultdict(list)
+        self.remarks: dict[str, list[str]] = defaultdict(list)
+        self.called: set[str] = set()
+        self.fused: set[str] = set()
+        self._by_module: dict[int, list[Layer]] = defaultdict(list)
+        self._beside: dict[str, tuple[int, int]] = {}
+        self._fresh: list[Layer] = []
+
+    def knows(self, module: nn.Module) -> bool:
+        """Whether the module belongs to the watched model."""
+        return id(module) in self.names
+
+    def wants(self, module: nn.Module) -> bool:
+        """Whether calls of this module are to be probed."""
+        name = self.names.get(id(module))
+        return name is not None and (self.pattern is None or self.pattern.search(name) is not None)
+
+    def grows(self, module: nn.Module, *, q_len: int, kv_len: int) -> bool:
+        """Whether the keys are those of an earlier call of the module and one for each new query: a cache."""
+        return any(layer.kind == "self" and layer.kv_end + q_len == kv_len for layer in self._by_module[id(module)])
+
+    def record(self, module: nn.Module, call: AttentionCall, *, via: str) -> None:
+        """Gather the probes of one call, or write down why that was not possible."""
+        if in_backward():  # a checkpoint computes again what was counted in the forward
+            return
+        name = self.names[id(module)]
+        with self.lock:
+            self._remark(self.remarks[name], call.notes)
+            if not self.wants(module):
+                return
+            q_start = self._place(name, call)
+            layer = self._layer(module, call, q_start, via)
+            try:
+                observation = self._measure(replace(call, q_start=q_start), layer)
+            except (ShapeError, DTypeError, UnsupportedError) as problem:
+                if layer is not None:
+                    raise  # some of the probes hold this call now and some do not
+                self._remark(self.refusals[name], (str(problem).splitlines()[0],))
+                return
+            if layer is None:
+                layer = self._begin(module, name, call, via, observation)
+            layer.note(AttentionStep(call, q_start))
+            self._fresh.append(layer)
+
+    def refuse(self, module: nn.Module, reason: str) -> None:
+        """Write down that a call of this module could not be observed."""
+        with self.lock:
+            self._remark(self.refusals[self.names[id(module)]], (reason,))
+
+    def reorder(self, index: Int[Tensor, "new_batch"], kept: Int[Tensor, "kept"] | None = None) -> None:
+        """Follow a beam search: the layers that took part in the latest step keep these batch rows.
+
+        Args:
+            index: Rows that go on.
+            kept: Rows that are finished and are carried along, counted behind the rows that took part.
+        """
+        with self.lock:
+            moved, self._fresh = self._fresh, []
+            for layer in dict.fromkeys(moved):
+                if layer.batch == index.numel():  # an encoder's batch has no hypotheses
+                    layer.select(index.long().cpu(), None if kept is None else kept.long().cpu())
+
+    def finish(self, rows: Int[Tensor, "new_batch"]) -> None:
+        """End a beam search: of each layer that followed it these rows are the hypotheses that were returned."""
+        with self.lock:
+            for layer in self.layers:
+                if layer.kept:
+                    layer.select(rows.cpu())
+
+    def _measure(self, call: AttentionCall, layer: Layer | None) -> Observation:
+        bias = call.bias.detach() if call.bias is not None else None
+        if bias is not None and not bias.is_inference():
+            bias.requires_grad_()  # a bias of zeros and ones is refused as a mistaken mask; here it is what was added
+        call = replace(call, query=call.query.detach(), key=call.key.detach(), bias=bias)
+        with quiet(), torch.no_grad():
+            if layer is None:
+                return measure(call.query, call.key, self.probes, **call.options())
+            call = with_empty_rows(call, layer.kept)
+            return measure(call.query, call.key, into=layer.observation, **call.options())
+
+    @staticmethod
+    def output(call: AttentionCall, value: Tensor, dropout_p: float) -> Tensor:
+        """What the model's attention would return, computed by regard: [batch, heads, q, value_dim]."""
+        with quiet():
+            return attend(call.query, call.key, value, dropout_p=dropout_p, **call.options())
+
+    @staticmethod
+    def _remark(texts: list[str], new: Sequence[str]) -> None:
+        texts.extend(text for text in new if text not in texts)
+
+    def _place(self, name: str, call: AttentionCall) -> int:
+        """Where query 0 sits; cross-attention is placed beside the self-attention that ran before it."""
+        ancestors = _ancestors(name)
+        if call.q_start is not None:
+            if call.kind == "self":
+                self._beside.update((ancestor, (call.q_len, call.q_start)) for ancestor in ancestors)
+            return call.q_start
+        for ancestor in ancestors:
+            q_len, q_start = self._beside.get(ancestor, (-1, 0))
+            if q_len == call.q_len:
+                return q_start
+        return 0
+
+    def _layer(self, module: nn.Module, call: AttentionCall, q_start: int, via: str) -> Layer | None:
+        return next(
+            (layer for layer in self._by_module[id(module)] if layer.via == via and layer.continues(call, q_start)),
+            None,
+        )
+
+    def _begin(self, module: nn.Module, name: str, call: AttentionCall, via: str, observation: Observation) -> Layer:
+        same = self._by_module[id(module)]
+        layer = Layer(name=name, index=len(same), via=via, call=call, observation=observation)
+        same.append(layer)
+        self.layers.append(layer)
+        return layer
+
+
+def _ancestors(name: str) -> list[str]:
+    """Every dotted prefix of a name, longest first, without the name itself."""
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(len(parts) - 1, -1, -1)]

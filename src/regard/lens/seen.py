@@ -1,0 +1,111 @@
+"""What a watch saw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from pathlib import Path
+from typing import Any
+
+from regard.errors import ConfigError, message, must_be
+from regard.lens._coverage import coverage
+from regard.lens._layers import Layer
+from regard.lens._recording import recording_of
+from regard.lens._session import Session
+from regard.records import Coverage, Recording, Sequence, Token
+
+
+class Seen:
+    """Everything one ``regard.watch`` saw; filled while the model runs, kept after the ``with`` ends.
+
+    Example:
+        >>> with regard.watch(model, probes=[regard.Entropy()]) as seen:  # doctest: +SKIP
+        ...     model(**inputs)
+        >>> seen["encoder.layer.3.attention.self"].entropy.shape  # doctest: +SKIP
+        torch.Size([1, 12, 9])
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def layers(self) -> list[Layer]:
+        """Every layer in the order of its first call."""
+        return list(self._session.layers)
+
+    def __getitem__(self, name: str | tuple[str, int]) -> Layer:
+        """The layer of a module; ``seen[name, index]`` where a module has several."""
+        wanted, index = name if isinstance(name, tuple) else (name, None)
+        found = [layer for layer in self._session.layers if layer.name == wanted and index in (None, layer.index)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise ConfigError(
+                message(
+                    "seen[…]",
+                    must_be(
+                        "name", f"a module with one layer, or a pair: ({wanted!r}, 0 … {len(found) - 1})", repr(name)
+                    ),
+                    hint="a shared module, or a second run inside one watch, makes several layers",
+                )
+            )
+        names = ", ".join(dict.fromkeys(layer.name for layer in self._session.layers)) or "none"
+        raise KeyError(f"no layer {name!r}; seen were: {names}")
+
+    @property
+    def coverage(self) -> tuple[Coverage, ...]:
+        """Per attention module: seen how, or not seen and why."""
+        return coverage(self._session)
+
+    def recording(
+        self,
+        *,
+        tokens: Many[str] | Many[Many[str]] = (),
+        sequences: Many[Many[Sequence]] = (),
+        model_name: str | None = None,
+        notes: Many[str] = (),
+    ) -> Recording:
+        """Everything seen, as data that can be saved, loaded without torch, and looked at.
+
+        Args:
+            tokens: The tokens as strings, for one text or for each batch item; a plain form of ``sequences``.
+            sequences: Per batch item, the sequences its queries and keys come from: one for a model that reads a
+                text, source and target for a translation. Without either, positions have no text.
+            model_name: Shown on the page; the class of the model by default.
+            notes: Remarks to keep with it.
+
+        Returns:
+            A recording that shares no memory with the model.
+
+        Raises:
+            ConfigError: Both ``tokens`` and ``sequences``.
+        """
+        if tokens and sequences:
+            raise ConfigError(message("recording", "`tokens` and `sequences` exclude each other."))
+        if tokens:
+            items = [tokens] if isinstance(tokens[0], str) else tokens
+            sequences = [[_spelled([*map(str, item)])] for item in items]
+        return recording_of(self._session, sequences=sequences, model_name=model_name, notes=notes)
+
+    def save(self, path: str | Path, *, as_zip: bool | None = None, redact_text: bool = False, **options: Any) -> Path:
+        """Write ``recording(**options)``.
+
+        Args:
+            path: By custom ``NAME.regard``: a folder.
+            as_zip: One zip file instead; None means: if the path ends in ``.zip``.
+            redact_text: Leave out everything that tells the text.
+            **options: As for ``recording``.
+
+        Returns:
+            The path that was written.
+        """
+        return self.recording(**options).save(path, as_zip=as_zip, redact_text=redact_text)
+
+
+def _spelled(tokens: Many[str]) -> Sequence:
+    """Tokens without a text: the text is the tokens with spaces between."""
+    found, place = [], 0
+    for token in tokens:
+        size = len(token.encode())
+        found.append(Token(token, place, place + size))
+        place += size + 1
+    return Sequence("input", " ".join(tokens), tuple(found))

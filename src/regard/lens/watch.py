@@ -1,0 +1,154 @@
+"""watch(): probes of every attention call of a model somebody already has."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.errors import all_problems, must_be
+from regard.lens._frames import Frame, hook_every_module
+from regard.lens._functional import listen, unlisten
+from regard.lens._own_softmax import finish_softmax
+from regard.lens._session import Serve, Session
+from regard.lens.adapters import adapters_for
+from regard.lens.seen import Seen
+from regard.ops import Probe
+
+
+@contextmanager
+def watch(
+    model: nn.Module,
+    probes: Sequence[Probe] = (),
+    *,
+    serve: Serve = "model",
+    modules: str | None = None,
+    eager_limit: int = 2048,
+) -> Iterator[Seen]:
+    """Look into every attention call a model makes inside the ``with``, without changing what it computes.
+
+    Args:
+        model: Any module: transformers, timm, ``nn.Transformer``, your own.
+        probes: What to gather per layer; see ``regard.ops``.
+        serve: "model": the model's own attention computes its output, bit-equal to unwatched, and probes are computed
+            beside it. "regard": regard computes the output too, so that fused kernels and dense masks are not needed.
+        modules: Regular expression; only modules whose name contains a match are probed.
+        eager_limit: Longest row, in keys, that is read from a module that computes its own softmax.
+
+    Yields:
+        What is seen; it fills while the model runs and stays after the ``with``.
+
+    Raises:
+        ConfigError: An option that cannot work; all of them at once.
+
+    Numerics: Values are float32 (float64 for float64 models) and detached. torch's fused fast path for
+        ``nn.TransformerEncoder`` and ``nn.MultiheadAttention`` shows nothing and runs its ordinary path while watched:
+        outputs agree to about 1e-6; the coverage names the modules.
+    Cost: Linear memory beside the model; about one more q·k product and softmax per layer.
+
+    Example:
+        >>> import torch, regard
+        >>> layer = torch.nn.MultiheadAttention(8, 2)
+        >>> x = torch.randn(5, 1, 8)
+        >>> with regard.watch(layer, [regard.Entropy()]) as seen:  # doctest: +SKIP
+        ...     output, _ = layer(x, x, x)
+    """
+    _check(model, probes, serve, modules, eager_limit)
+    session = Session(model, probes, serve=serve, modules=modules, eager_limit=eager_limit)
+    seen = Seen(session)
+    session.adapters = adapters_for(model)
+    with ExitStack() as stack:
+        for handle in hook_every_module(
+            model, lambda module: _begin(session, module), lambda module: _end(session, module)
+        ):
+            stack.callback(handle.remove)
+        if any(isinstance(module, (nn.MultiheadAttention, nn.TransformerEncoderLayer)) for module in model.modules()):
+            stack.enter_context(_fast_path.off(session, model))
+        for adapter in session.adapters:
+            stack.enter_context(adapter.attach(session, model))
+        stack.callback(_abandon, session)
+        yield seen
+
+
+def _check(model: Any, probes: Any, serve: Any, modules: Any, eager_limit: Any) -> None:
+    problems = []
+    if not isinstance(model, nn.Module):
+        problems.append(must_be("model", "a torch.nn.Module", type(model).__name__))
+    wrong = [type(probe).__name__ for probe in probes if not isinstance(probe, Probe)]
+    if wrong:
+        problems.append(must_be("probes", "a sequence of regard.ops probes", f"holding {', '.join(wrong)}"))
+    attributes = [probe.attribute for probe in probes if isinstance(probe, Probe)]
+    twice = sorted({attribute for attribute in attributes if attributes.count(attribute) > 1})
+    if twice:
+        problems.append(must_be("probes", "named apart (name=…)", f"several named {', '.join(twice)}"))
+    if serve not in ("model", "regard"):
+        problems.append(must_be("serve", '"model" or "regard"', repr(serve)))
+    if modules is not None:
+        try:
+            re.compile(modules)
+        except re.error as problem:
+            problems.append(must_be("modules", "a regular expression", f"{modules!r} ({problem})"))
+    if not isinstance(eager_limit, int) or eager_limit < 0:
+        problems.append(must_be("eager_limit", "a number of keys, 0 or more", repr(eager_limit)))
+    if problems:
+        raise all_problems("watch", problems)
+
+
+def _begin(session: Session, module: nn.Module) -> None:
+    name = session.names.get(id(module))
+    if name is None:  # added to the model after the watch began
+        return
+    session.called.add(name)
+    if session.frames.top is None:
+        listen(session)
+    session.frames.push(Frame(module, name))
+
+
+def _end(session: Session, module: nn.Module) -> None:
+    frame = session.frames.pop(module)
+    if frame is not None:
+        if session.frames.top is None:
+            unlisten(session)
+        finish_softmax(session, frame)
+
+
+def _abandon(session: Session) -> None:
+    """Forget a forward that an interrupt cut off, for which torch calls no hooks."""
+    session.frames.clear()
+    unlisten(session)
+
+
+class _FastPath:
+    """Torch's fused fast path is one global switch: off while any watch needs it, as it was after the last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._was = True
+
+    @contextmanager
+    def off(self, session: Session, model: nn.Module) -> Iterator[None]:
+        """Keep the fast path off; the session's coverage names the modules that had it."""
+        with self._lock:
+            if self._users == 0:
+                self._was = torch.backends.mha.get_fastpath_enabled()
+                torch.backends.mha.set_fastpath_enabled(False)
+            self._users += 1
+            if self._was:
+                heads = (module for module in model.modules() if isinstance(module, nn.MultiheadAttention))
+                session.fused |= {session.names[id(module)] for module in heads if not module.training}
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    torch.backends.mha.set_fastpath_enabled(self._was)
+
+
+_fast_path = _FastPath()

@@ -1,0 +1,230 @@
+"""Checks the arguments of the public functions and brings them into normal form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
+from regard.ops import masks
+from regard.ops._call import Call, QStart
+from regard.ops._lower import Lowered, lower, lower_once
+from regard.ops._strip import Geometry
+
+_FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def make_call(
+    caller: str,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor | None,
+    *,
+    mask: masks.Mask | Tensor | None,
+    bias: Tensor | None,
+    scale: float | None,
+    logit_softcap: float | None,
+    sinks: Tensor | None,
+    dropout_p: float = 0.0,
+    q_start: QStart = "end",
+    kv_start: int = 0,
+) -> Call:
+    """Check every argument and build the call that backends are given.
+
+    Raises:
+        ShapeError, DTypeError, ConfigError: as the public functions document.
+    """
+    query, key, value = _autocast(query), _autocast(key), None if value is None else _autocast(value)
+    described = describe(query, key, value)
+    _check_shapes(caller, query, key, value, described)
+    _check_dtypes(caller, query, key, value, described)
+    _check_numbers(caller, scale, logit_softcap, dropout_p)
+    geometry = _geometry(caller, query, key, q_start, kv_start)
+    seed = None
+    if dropout_p > 0:
+        seed = torch.randint(2**31, (), device=query.device)
+    return Call(
+        caller=caller,
+        query=query,
+        key=key,
+        value=value,
+        geometry=geometry,
+        mask=_mask(caller, mask, geometry, q_start),
+        bias=None if bias is None else _bias(caller, bias, geometry),
+        scale=query.shape[-1] ** -0.5
+        if scale is None and query.shape[-1]
+        else (1.0 if scale is None else float(scale)),
+        logit_softcap=None if logit_softcap is None else float(logit_softcap),
+        sinks=None if sinks is None else _sinks(caller, sinks, geometry),
+        dropout_p=float(dropout_p),
+        seed=seed,
+    )
+
+
+def describe(query: Tensor, key: Tensor, value: Tensor | None) -> dict[str, str]:
+    """One aligned line per tensor for error messages."""
+    lines = {}
+    for name, tensor, names in (
+        ("query", query, ("batch", "num_heads", "q_len", "head_dim")),
+        ("key", key, ("batch", "num_kv_heads", "kv_len", "head_dim")),
+        ("value", value, ("batch", "num_kv_heads", "kv_len", "value_dim")),
+    ):
+        if tensor is None:
+            continue
+        line = f"{tuple(tensor.shape)}  {str(tensor.dtype).removeprefix('torch.')} {tensor.device}"
+        if tensor.dim() == 4:
+            line += "  " + " ".join(f"{axis}={size}" for axis, size in zip(names, tensor.shape, strict=True))
+        lines[name] = line
+    return lines
+
+
+def _autocast(tensor: Tensor) -> Tensor:
+    """Cast as autocast casts for scaled_dot_product_attention: everything floating but float64."""
+    kind = tensor.device.type
+    if tensor.dtype in _FLOATS and tensor.dtype != torch.float64 and torch.is_autocast_enabled(kind):
+        return tensor.to(torch.get_autocast_dtype(kind))
+    return tensor
+
+
+def _check_shapes(caller: str, query: Tensor, key: Tensor, value: Tensor | None, described: dict[str, str]) -> None:
+    def refuse(problem: str, hint: str | None = None) -> None:
+        raise ShapeError(message(caller, problem, arguments=described, hint=hint))
+
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor is not None and tensor.dim() != 4:
+            hint = f"a single sequence of one head is {name}[None, None]" if tensor.dim() == 2 else None
+            refuse(f"`{name}` must have 4 dimensions [batch, heads, length, dim], but has {tensor.dim()}.", hint)
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor is not None and tensor.shape[0] != query.shape[0]:
+            refuse(f"`{name}` must have the same batch as `query` ({query.shape[0]}), but has {tensor.shape[0]}.")
+    if key.shape[3] != query.shape[3]:
+        refuse(f"`key` must have the same head_dim as `query` ({query.shape[3]}), but has {key.shape[3]}.")
+    heads, kv_heads = query.shape[1], key.shape[1]
+    if (kv_heads == 0) != (heads == 0) or (kv_heads and heads % kv_heads):
+        refuse(f"num_heads of `query` must be a multiple of num_kv_heads of `key` ({kv_heads}), but is {heads}.")
+    if value is None:
+        return
+    if value.shape[1] != kv_heads:
+        refuse(f"`value` must have the same num_kv_heads as `key` ({kv_heads}), but has {value.shape[1]}.")
+    if value.shape[2] != key.shape[2]:
+        refuse(f"`value` must have the same kv_len as `key` ({key.shape[2]}), but has {value.shape[2]}.")
+
+
+def _check_dtypes(caller: str, query: Tensor, key: Tensor, value: Tensor | None, described: dict[str, str]) -> None:
+    if query.dtype not in _FLOATS:
+        wanted = "float64, float32, bfloat16 or float16"
+        raise DTypeError(message(caller, must_be("query", wanted, query.dtype), arguments=described))
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor is None:
+            continue
+        if tensor.dtype != query.dtype:
+            problem = f"`{name}` must have the dtype of `query` ({query.dtype}), but has {tensor.dtype}."
+            raise DTypeError(message(caller, problem, arguments=described))
+        if tensor.device != query.device:
+            problem = f"`{name}` must be on the device of `query` ({query.device}), but is on {tensor.device}."
+            raise ConfigError(message(caller, problem, arguments=described))
+
+
+def _check_numbers(caller: str, scale: float | None, logit_softcap: float | None, dropout_p: float) -> None:
+    if scale is not None and not math.isfinite(scale):
+        raise ConfigError(message(caller, must_be("scale", "a finite number", scale)))
+    if logit_softcap is not None and not (math.isfinite(logit_softcap) and logit_softcap > 0):
+        raise ConfigError(message(caller, must_be("logit_softcap", "a finite number above 0, or None", logit_softcap)))
+    if not 0 <= dropout_p <= 1:
+        raise ConfigError(message(caller, must_be("dropout_p", "between 0 and 1", dropout_p)))
+
+
+def _geometry(caller: str, query: Tensor, key: Tensor, q_start: QStart, kv_start: int) -> Geometry:
+    batch, heads, q_len, _ = query.shape
+    kv_len = key.shape[2]
+    steps = torch.arange(q_len, device=query.device)[None]
+    if isinstance(q_start, Tensor):
+        if q_start.dtype.is_floating_point or q_start.dtype == torch.bool or q_start.dim() > 1:
+            actual = f"{q_start.dtype} of shape {tuple(q_start.shape)}"
+            raise ConfigError(message(caller, must_be("q_start", "one integer, or an integer per batch row", actual)))
+        if q_start.dim() == 1 and q_start.shape[0] not in (1, batch):
+            raise ShapeError(message(caller, must_be("q_start", f"of shape ({batch},)", f"{tuple(q_start.shape)}")))
+        positions = q_start.to(query.device).long().reshape(-1, 1) + steps
+    elif q_start in ("end", "start"):
+        positions = steps + (kv_start + kv_len - q_len if q_start == "end" else kv_start)
+    elif isinstance(q_start, int) and not isinstance(q_start, bool):
+        positions = steps + q_start
+    else:
+        raise ConfigError(message(caller, must_be("q_start", '"end", "start", an int or a tensor', repr(q_start))))
+    dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
+    aligned = isinstance(q_start, str) and (q_start == "end" or q_len == kv_len)
+    return Geometry(batch, heads, q_len, kv_len, positions, kv_start, dtype, query.device, aligned)
+
+
+def _mask(caller: str, mask: masks.Mask | Tensor | None, geometry: Geometry, q_start: QStart) -> Lowered | None:
+    if mask is None:
+        return None
+    if isinstance(mask, masks.Mask):
+        return lower_once(mask, geometry, caller=caller, q_start=q_start)
+    if not isinstance(mask, Tensor):
+        raise DTypeError(message(caller, must_be("mask", "a mask or a bool tensor", f"a {type(mask).__name__}")))
+    if mask.dtype.is_floating_point or mask.dtype.is_complex:
+        hint = "scores that are added are a bias: bias=tensor; a 0/1 mask is Allowed(tensor != 0)"
+        raise DTypeError(message(caller, must_be("mask", "bool (True = may attend)", mask.dtype), hint=hint))
+    if mask.dtype != torch.bool:
+        hint = "Allowed(mask) if 1 means may attend, Blocked(mask) if 1 means must not"
+        raise DTypeError(message(caller, must_be("mask", "bool (True = may attend)", mask.dtype), hint=hint))
+    if mask.dim() == 2 and geometry.batch > 1 and tuple(mask.shape) == (geometry.batch, geometry.kv_len):
+        problem = f"`mask` of shape {tuple(mask.shape)} is read as [q_len, kv_len], but is also [batch, kv_len]."
+        if geometry.q_len != geometry.batch:
+            expected = f"[q_len, kv_len] = {(geometry.q_len, geometry.kv_len)}"
+            problem = must_be("mask", expected, f"[batch, kv_len] = {tuple(mask.shape)}")
+        hint = "mask=Padding(keep) for padding, mask[None, None] for [q_len, kv_len]"
+        raise ShapeError(message(caller, problem, hint=hint))
+    return lower(masks.Allowed(mask), geometry, caller=caller)
+
+
+def _bias(caller: str, bias: Tensor, geometry: Geometry) -> Tensor:
+    if not bias.dtype.is_floating_point:
+        hint = "what may be seen is a mask: mask=tensor (True = may attend)"
+        raise DTypeError(message(caller, must_be("bias", "floating point", bias.dtype), hint=hint))
+    full = (geometry.batch, geometry.num_heads, geometry.q_len, geometry.kv_len)
+    shaped = bias[:, None] if bias.dim() == 3 else bias[(None,) * (4 - bias.dim())] if bias.dim() <= 4 else bias
+    if shaped.dim() != 4 or any(have not in (1, need) for have, need in zip(shaped.shape, full, strict=True)):
+        expected = f"broadcastable to [batch, heads, q_len, kv_len] = {full}"
+        raise ShapeError(message(caller, must_be("bias", expected, f"of shape {tuple(bias.shape)}")))
+    if _looks_like_a_mask(bias):
+        problem = "`bias` is added to the scores, but holds only 0 and 1, so it looks like a mask."
+        raise ConfigError(message(caller, problem, hint="mask=tensor.bool() if 1 means may attend"))
+    return shaped
+
+
+def _looks_like_a_mask(bias: Tensor) -> bool:
+    """Both 0 and 1 and nothing else. Looked at only where that is free: eager mode, CPU, not learned."""
+    if torch.compiler.is_compiling() or bias.device.type != "cpu" or bias.requires_grad or in_transform():
+        return False
+    first = bias[(slice(0, 8),) * bias.dim()]
+    if not bool(((first == 0) | (first == 1)).all()):
+        return False
+    ones = bias == 1
+    return bool(ones.any()) and not bool(ones.all()) and bool((ones | (bias == 0)).all())
+
+
+def in_transform() -> bool:
+    """Whether a functorch transform (vmap, grad, jvp, …) is active, under which values cannot be looked at."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def _sinks(caller: str, sinks: Tensor, geometry: Geometry) -> Tensor:
+    full = (geometry.batch, geometry.num_heads, geometry.q_len)
+    shaped: Tensor | None = None
+    if sinks.dim() == 1:
+        shaped = sinks[None, :, None]
+    elif sinks.dim() == 4 and sinks.shape[3] == 1:
+        shaped = sinks[..., 0]
+    if shaped is None or not _broadcasts(shaped.shape, full) or not sinks.dtype.is_floating_point:
+        expected = f"floating point of shape [num_heads] = ({geometry.num_heads},) or [batch, heads, q_len, 1]"
+        raise ShapeError(message(caller, must_be("sinks", expected, f"{sinks.dtype} of shape {tuple(sinks.shape)}")))
+    return shaped
+
+
+def _broadcasts(shape: Sequence[int], full: Sequence[int]) -> bool:
+    return all(have in (1, need) for have, need in zip(shape, full, strict=True))

@@ -1,0 +1,120 @@
+"""The k largest of long rows in exact order, and the sum of all others, each in one pass over memory."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+_SHORT = 4096  # rows up to this length are searched faster than grouped
+_SIZE = 64  # elements of a group at most
+
+
+def largest(scores: Float[Tensor, "*rows n"], k: int) -> Int[Tensor, "*rows k"]:
+    """Columns of the k ≤ n largest scores of each row: by score descending, then lowest column; −1 for a score of −inf.
+
+    NaN comes before every number. Where the k + 1 largest scores of a row all differ, there is only one order and the
+    search need not care about ties; the other rows are searched again by a slower way that does.
+    """
+    if scores.shape[-1] == k:
+        values, columns = torch.sort(scores, dim=-1, descending=True, stable=True)
+        return columns.masked_fill(values == -torch.inf, -1)
+    values, columns = _some_top(scores, k + 1)
+    tied = (values[..., :-1] == values[..., 1:]) & (values[..., 1:] != -torch.inf)
+    unsure = tied.any(-1) | values[..., 0].isnan()
+    columns = columns[..., :k].masked_fill(values[..., :k] == -torch.inf, -1)
+    if unsure.any():
+        rows = scores[unsure]
+        ordered = _stable_top(rows, k)
+        columns[unsure] = ordered.masked_fill(rows.gather(-1, ordered) == -torch.inf, -1)
+    return columns
+
+
+def sum_without(values: Float[Tensor, "*rows n"], columns: Int[Tensor, "*rows k"]) -> Float[Tensor, "*rows"]:
+    """Sum of each row without the given columns; nothing is subtracted, so a small sum is accurate.
+
+    A column of −1 stands for none. A row with one must be zero outside the others, as it is when they are all its keys.
+    """
+    n, k = values.shape[-1], columns.shape[-1]
+    columns = columns.clamp(min=0)
+    size = _group_size(n, k)
+    if size == 1:
+        return values.scatter(-1, columns, 0).sum(-1)
+    groups = n // size
+    whole, tail = values[..., : groups * size], values[..., groups * size :]
+    in_tail = columns >= groups * size
+    group, order = torch.where(in_tail, groups, columns % groups).sort(dim=-1)  # the tail counts as one more group
+    sums = functional.pad(torch.unflatten(whole, -1, (size, groups)).sum(-2), (0, 1)).scatter(-1, group, 0)
+    again = functional.pad(group[..., 1:] == group[..., :-1], (1, 0))
+    members = whole.gather(-1, _members(group.clamp(max=groups - 1), groups, size).flatten(-2))
+    members = torch.unflatten(members, -1, (k, size)).masked_fill((again | (group == groups))[..., None], 0)
+    slot = torch.arange(k, device=values.device).expand_as(group).masked_fill(again, 0).cummax(dim=-1).values
+    within = (columns // groups).masked_fill(in_tail, 0).gather(-1, order)
+    members = members.flatten(-2).scatter(-1, slot * size + within, 0)
+    in_tail_at = torch.where(in_tail, columns - groups * size, tail.shape[-1])
+    tail = functional.pad(tail, (0, 1)).scatter(-1, in_tail_at, 0)
+    return sums.sum(-1) + members.sum(-1) + tail.sum(-1)
+
+
+def _some_top(scores: Float[Tensor, "*rows n"], k: int) -> tuple[Float[Tensor, "*rows k"], Int[Tensor, "*rows k"]]:
+    """The k largest scores in descending order and columns that hold them; any of several equal ones.
+
+    They lie in the k groups with the largest maxima. Group g of G holds columns g, g + G, g + 2G, …: a maximum over
+    groups then runs along memory.
+    """
+    n = scores.shape[-1]
+    size = _group_size(n, k)
+    if size == 1:
+        return torch.topk(scores, k, dim=-1)
+    groups = n // size
+    maxima = torch.unflatten(scores[..., : groups * size], -1, (size, groups)).amax(-2)
+    columns = _members(_some_top(maxima, k)[1], groups, size).flatten(-2)
+    tail = torch.arange(groups * size, n, device=scores.device).expand(*scores.shape[:-1], -1)
+    columns = torch.cat([columns, tail], dim=-1)
+    values, places = _some_top(scores.gather(-1, columns), k)
+    return values, columns.gather(-1, places)
+
+
+def _stable_top(scores: Float[Tensor, "*rows n"], k: int) -> Int[Tensor, "*rows k"]:
+    """The k largest by score, then lowest column.
+
+    They lie in the k groups of neighbours with the best maxima, compared by maximum, then lowest group: for an element
+    of any other group, each of those k has an element that precedes it.
+    """
+    n = scores.shape[-1]
+    size = _group_size(n, k)
+    if size == 1:
+        return _sorted_top(scores, k)
+    groups = n // size
+    maxima = torch.unflatten(scores[..., : groups * size], -1, (groups, size)).amax(-1)
+    chosen = _stable_top(maxima, k).sort(dim=-1).values  # in order, so that equal scores stay in order
+    columns = (chosen[..., None] * size + torch.arange(size, device=scores.device)).flatten(-2)
+    tail = torch.arange(groups * size, n, device=scores.device).expand(*scores.shape[:-1], -1)
+    columns = torch.cat([columns, tail], dim=-1)
+    return columns.gather(-1, _stable_top(scores.gather(-1, columns), k))
+
+
+def _sorted_top(scores: Float[Tensor, "*rows n"], k: int) -> Int[Tensor, "*rows k"]:
+    """The same for short rows: by a stable sort, or several times faster, where score and column fit in one integer."""
+    if scores.dtype != torch.float32:
+        return torch.sort(scores, dim=-1, descending=True, stable=True).indices[..., :k]
+    nan = scores.new_tensor(torch.nan)  # of positive sign, so that it comes first
+    bits = (torch.where(scores.isnan(), nan, scores) + 0.0).view(torch.int32).long()  # + 0.0: −0 equals 0
+    ascending = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    column = torch.arange(scores.shape[-1], device=scores.device)
+    return torch.topk((ascending << 32) - column, k, dim=-1).indices
+
+
+def _group_size(n: int, k: int) -> int:
+    """A power of two that makes groups and candidates about equally many; 1 where grouping is no use."""
+    if n <= _SHORT or n < 16 * k:
+        return 1
+    return min(_SIZE, 1 << (math.isqrt(n // k).bit_length() - 1))
+
+
+def _members(group: Int[Tensor, "*rows k"], groups: int, size: int) -> Int[Tensor, "*rows k size"]:
+    """The columns g, g + G, g + 2G, … of each group g of G."""
+    return group[..., None] + groups * torch.arange(size, device=group.device)

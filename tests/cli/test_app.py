@@ -1,0 +1,134 @@
+import os
+import re
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from regard import __version__
+from regard.cli import app
+from regard.errors import ConfigError, FormatError, all_problems, message
+
+ESCAPES_AND_BOXES = re.compile(r"[\x1b\u2500-\u257f]")
+HEAVY = ("torch", "transformers", "regard.ops", "regard.view", "regard.lens")
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": "utf-8"}
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, encoding="utf-8", env=environment, check=False
+    )
+
+
+def test_help_is_quick():
+    def seconds() -> float:
+        """Of the processor: what else the machine does must not fail this test."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert python("-m", "regard", "--help").returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(seconds() for _ in range(3)) < 0.5
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["look", "--help"], ["view", "--help"], ["doctor", "--help"], ["look"]]
+)
+def test_nothing_heavy_is_imported_before_it_is_needed(arguments):
+    code = (
+        "import sys; from regard.cli.app import main; code = main(sys.argv[1:]);"
+        f"print('heavy:', [name for name in {HEAVY} if name in sys.modules])"
+    )
+    assert "heavy: []" in python("-c", code, *arguments).stdout
+
+
+def test_help_into_a_pipe_is_plain():
+    shown = python("-m", "regard", "look", "--help").stdout
+    assert "--layers" in shown
+    assert not ESCAPES_AND_BOXES.search(shown)
+
+
+def test_the_commands_are_these(capsys):
+    assert app.main(["--help"]) == 0
+    names = re.findall(r"^  (\w+): ", capsys.readouterr().out, flags=re.MULTILINE)
+    assert names == ["doctor", "look", "view"]
+
+
+def test_version(capsys):
+    assert app.main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == __version__
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["lok"], 'Unknown command "lok". Did you mean "look"?'),
+        (["look", "--nope"], "Unknown option: --nope."),
+        (["look", "the", "bank"], "'bank' is one word too many; put quotes around a text of several words."),
+        (["look", "-5 degrees"], "a text that begins with a dash goes behind two dashes"),
+        (["look", "x", "--generate", "many"], "Invalid value for --generate"),
+        (["view"], "requires an argument"),
+    ],
+)
+def test_wrong_words_are_one_line_and_exit_2(arguments, line, capsys):
+    assert app.main(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("regard: ")
+    assert line in shown.err
+    assert shown.err.count("\n") == 1
+
+
+def raising(error, monkeypatch):
+    def fail(words):
+        raise error
+
+    monkeypatch.setattr(app, "application", lambda: fail)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ConfigError(message("load", "`a` must be b, but is c.", hint="try d")), "`a` must be b, but is c. (try d)"),
+        (FormatError(message("Recording.load", "too new.", arguments={"file": "x.regard"})), "x.regard: too new."),
+        (all_problems("watch", ["one is wrong.", "two is wrong."]), "2 problems: - one is wrong. - two is wrong."),
+        (FileNotFoundError(2, "No such file or directory", "a.txt"), "a.txt: no such file or directory"),
+        (OSError("disk is full"), "disk is full"),
+        (ConfigError("evil\x1b[2J\rtext"), "evil [2J text"),
+    ],
+)
+def test_errors_are_one_line_without_control_characters(error, line, monkeypatch, capsys):
+    raising(error, monkeypatch)
+    assert app.main([]) == 2
+    assert capsys.readouterr().err == f"regard: {line}\n"
+
+
+def test_debug_shows_the_traceback(monkeypatch):
+    raising(ConfigError("wrong"), monkeypatch)
+    with pytest.raises(ConfigError):
+        app.main(["--debug"])
+
+
+def test_debug_behind_two_dashes_is_text(monkeypatch):
+    seen = []
+    monkeypatch.setattr(app, "application", lambda: lambda words: seen.append(words))
+    app.main(["look", "--debug", "--", "--debug"])
+    assert seen == [["look", "--", "--debug"]]
+
+
+def test_a_mistake_of_ours_is_not_hidden(monkeypatch):
+    raising(ZeroDivisionError(), monkeypatch)
+    with pytest.raises(ZeroDivisionError):
+        app.main([])
+
+
+def test_an_interruption_is_clean(monkeypatch, capsys):
+    raising(KeyboardInterrupt(), monkeypatch)
+    assert app.main([]) == 130
+    assert capsys.readouterr().err == "regard: interrupted\n"
+
+
+def test_the_answer_no_is_1(monkeypatch):
+    monkeypatch.setattr(app, "application", lambda: lambda words: 1)
+    assert app.main([]) == 1
