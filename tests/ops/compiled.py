@@ -26,7 +26,18 @@ from regard.ops import (
     observe,
     weights,
 )
-from regard.ops.probes import Entropy, KeyMass, TopK
+from regard.ops.probes import (
+    Distance,
+    Entropy,
+    FirstKeys,
+    HeatMap,
+    KeyMass,
+    LogSumExp,
+    OffsetMass,
+    SinkShare,
+    SpanMass,
+    TopK,
+)
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
@@ -104,6 +115,7 @@ def attend_with_bias_sinks_and_cap() -> None:
         return attend(q, k, v, mask=Causal(), bias=bias, sinks=sinks, logit_softcap=3.0)
 
     compare(function, Q, K, V, torch.randn(1, 4, 6, 6), torch.randn(4), gradients=True)
+    compare(lambda q, k, v: attend(q, k, v, logit_softcap=3.0), Q, K, V, gradients=True)
 
 
 @case
@@ -128,9 +140,38 @@ def weights_compile() -> None:
 
 @case
 def observe_compiles() -> None:
+    probes = [LogSumExp(), Entropy(), KeyMass(), FirstKeys(2), SinkShare(), Distance(), OffsetMass((0, 1))]
+
+    def function(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        output, seen = observe(q, k, v, probes, mask=Causal() & Padding(KEEP))
+        return output, seen.values()
+
+    compare(function, Q, K, V)
+
+
+@case
+def observe_top_k_compiles() -> None:
     def function(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-        output, seen = observe(q, k, v, [Entropy(), KeyMass(), TopK(2)], mask=Causal())
-        return output, seen.entropy, seen.key_mass, seen.top_k.indices, seen.top_k.weights
+        output, seen = observe(q, k, v, [TopK(2)], mask=Causal())
+        return output, seen.top_k.indices, seen.top_k.weights, seen.top_k.rest
+
+    compare(function, Q, K, V)
+
+
+@case
+def observe_heat_map_compiles() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        output, seen = observe(q, k, v, [HeatMap(3, 3)], mask=Causal())
+        return output, seen.heat_map
+
+    compare(function, Q, K, V)
+
+
+@case
+def observe_span_mass_compiles() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        output, seen = observe(q, k, v, [SpanMass(((0, 2), (2, 4)))], mask=Causal())
+        return output, seen.span_mass
 
     compare(function, Q, K, V)
 

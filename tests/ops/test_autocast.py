@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.ops import Causal, Documents, Padding, SlidingWindow, attend, observe, weights
 from regard.ops.probes import Entropy
 from regard.ops.testing import error_budget
-from tests.ops.backends import each_backend, serve
+from tests.ops.backends import ALL, each_backend, serve
 
 KEEP = torch.tensor([[True, True, False, True], [True, True, True, False]])
 CALLS: dict[str, dict[str, Any]] = {
@@ -116,3 +116,38 @@ def test_weights_and_probes_are_float32_or_float64(dtype: torch.dtype) -> None:
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     assert weights(tensors["query"], tensors["key"]).dtype == wide
     assert observe(**tensors, probes=[Entropy()])[1].entropy.dtype == wide
+
+
+@pytest.mark.parametrize(
+    ("backend", "backward_inside"),
+    # reference is ordinary autograd: inside autocast its backward rounds as everybody's does
+    [(name, inside) for name in ALL for inside in (False, True) if not (inside and name == "reference")],
+)
+def test_gradients_under_autocast_are_as_exact_as_without(backend: str, backward_inside: bool) -> None:
+    tensors = {name: tensor.detach().bfloat16().requires_grad_() for name, tensor in inputs().items()}
+    upstream = torch.randn(2, 2, 4, 8).bfloat16()
+    leaves = list(tensors.values())
+    with torch.autocast("cpu", torch.bfloat16):
+        output = serve(backend, **tensors, mask=Causal())
+        if output is None:
+            return
+        if backward_inside:
+            found = torch.autograd.grad(output, leaves, upstream)
+    if not backward_inside:
+        found = torch.autograd.grad(output, leaves, upstream)
+    plain = serve(backend, **tensors, mask=Causal())
+    assert plain is not None
+    for one, two in zip(found, torch.autograd.grad(plain, leaves, upstream), strict=True):
+        assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("backend", ["reference", "tiled"])
+def test_double_backward_under_autocast(backend: str) -> None:
+    tensors = inputs(torch.float64)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = attend(**tensors, mask=Causal(), backend=backend)
+        (first,) = torch.autograd.grad(output.square().sum(), tensors["query"], create_graph=True)
+        found = torch.autograd.grad(first.square().sum(), list(tensors.values()))
+    output = attend(**tensors, mask=Causal(), backend=backend)
+    (first,) = torch.autograd.grad(output.square().sum(), tensors["query"], create_graph=True)
+    torch.testing.assert_close(found, torch.autograd.grad(first.square().sum(), list(tensors.values())))
