@@ -22,7 +22,8 @@ function singleFile(): Plugin {
       };
       const script = take(".js");
       const style = take(".css");
-      if (/<\/script|<!--/i.test(script) || /<\/style/i.test(style)) throw new Error("inline code would end its own tag");
+      if (/<\/script|<!--/i.test(script) || /<\/style/i.test(style))
+        throw new Error("inline code would end its own tag");
       const policy = [
         "default-src 'none'",
         `script-src ${hashSource(script)}`,

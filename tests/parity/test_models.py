@@ -141,7 +141,9 @@ def _whole(inputs, tokens, model):
     """The inputs of one forward over everything that was read and generated, as generate() placed it."""
     if model.config.is_encoder_decoder:
         return {**inputs, "decoder_input_ids": tokens[:, :-1]}
-    keep = torch.cat([inputs["attention_mask"], torch.ones(2, tokens.shape[1] - inputs["input_ids"].shape[1]).long()], 1)
+    keep = torch.cat(
+        [inputs["attention_mask"], torch.ones(2, tokens.shape[1] - inputs["input_ids"].shape[1]).long()], 1
+    )
     positions = (keep.cumsum(1) - 1).clamp(min=0)
     whole = {**inputs, "input_ids": tokens[:, :-1], "attention_mask": keep[:, :-1], "position_ids": positions[:, :-1]}
     return {**whole, "use_cache": False}

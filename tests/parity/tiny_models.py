@@ -79,14 +79,29 @@ def sound() -> dict[str, torch.Tensor]:
     }
 
 
-_SEQ2SEQ = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
-_VISION = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 16, "patch_size": 4}
+_SEQ2SEQ = {
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+}
+_VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "image_size": 16,
+    "patch_size": 4,
+}
 
 
 def _clip(implementation: str) -> torch.nn.Module:
     torch.manual_seed(0)
     config = transformers.CLIPConfig(
-        text_config={**TEXT, "max_position_embeddings": 32, **SPECIAL, "eos_token_id": 2}, vision_config=_VISION, projection_dim=16
+        text_config={**TEXT, "max_position_embeddings": 32, **SPECIAL, "eos_token_id": 2},
+        vision_config=_VISION,
+        projection_dim=16,
     )
     return _scaled(transformers.CLIPModel._from_config(config, attn_implementation=implementation))
 
@@ -120,7 +135,16 @@ MODELS: dict[str, Tiny] = {
     "bert": Tiny(_make(AutoModel, "BertConfig", **TEXT), text),
     "roberta": Tiny(_make(AutoModel, "RobertaConfig", **TEXT, max_position_embeddings=32), text),
     "modernbert": Tiny(
-        _make(AutoModel, "ModernBertConfig", 8.0, **TEXT, local_attention=4, global_attn_every_n_layers=2, cls_token_id=1, sep_token_id=2),
+        _make(
+            AutoModel,
+            "ModernBertConfig",
+            8.0,
+            **TEXT,
+            local_attention=4,
+            global_attn_every_n_layers=2,
+            cls_token_id=1,
+            sep_token_id=2,
+        ),
         text,
     ),
     "llama": Tiny(_make(AutoModelForCausalLM, "LlamaConfig", **GROUPED), left, generates=True),
@@ -131,10 +155,16 @@ MODELS: dict[str, Tiny] = {
         generates=True,
         fused=False,
     ),
-    "gemma3": Tiny(_make(AutoModelForCausalLM, "Gemma3TextConfig", **_GEMMA, query_pre_attn_scalar=8), left, generates=True),
+    "gemma3": Tiny(
+        _make(AutoModelForCausalLM, "Gemma3TextConfig", **_GEMMA, query_pre_attn_scalar=8), left, generates=True
+    ),
     "gpt_oss": Tiny(
         _make(
-            AutoModelForCausalLM, "GptOssConfig", **_GEMMA, num_local_experts=2, num_experts_per_tok=1,
+            AutoModelForCausalLM,
+            "GptOssConfig",
+            **_GEMMA,
+            num_local_experts=2,
+            num_experts_per_tok=1,
         ),
         left,
         generates=True,
@@ -142,30 +172,72 @@ MODELS: dict[str, Tiny] = {
     ),
     "llama4": Tiny(
         _make(
-            AutoModelForCausalLM, "Llama4TextConfig", **GROUPED, head_dim=8, intermediate_size_mlp=48, attention_chunk_size=4,
-            num_local_experts=2, num_experts_per_tok=1, no_rope_layers=[1, 0], layer_types=["chunked_attention", "full_attention"],
+            AutoModelForCausalLM,
+            "Llama4TextConfig",
+            **GROUPED,
+            head_dim=8,
+            intermediate_size_mlp=48,
+            attention_chunk_size=4,
+            num_local_experts=2,
+            num_experts_per_tok=1,
+            no_rope_layers=[1, 0],
+            layer_types=["chunked_attention", "full_attention"],
         ),
         left,
         generates=True,
     ),
-    "gpt2": Tiny(_make(AutoModelForCausalLM, "GPT2Config", vocab_size=61, n_embd=32, n_layer=2, n_head=4, n_positions=64), left, generates=True),
+    "gpt2": Tiny(
+        _make(AutoModelForCausalLM, "GPT2Config", vocab_size=61, n_embd=32, n_layer=2, n_head=4, n_positions=64),
+        left,
+        generates=True,
+    ),
     "t5": Tiny(
-        _make(AutoModelForSeq2SeqLM, "T5Config", 2.0, vocab_size=61, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0),
+        _make(
+            AutoModelForSeq2SeqLM,
+            "T5Config",
+            2.0,
+            vocab_size=61,
+            d_model=32,
+            d_kv=8,
+            d_ff=48,
+            num_layers=2,
+            num_heads=4,
+            decoder_start_token_id=0,
+        ),
         pair,
         generates=True,
     ),
     "bart": Tiny(
         _make(
-            AutoModelForSeq2SeqLM, "BartConfig", vocab_size=61, encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=64, **_SEQ2SEQ,
-            decoder_start_token_id=2, forced_eos_token_id=None, forced_bos_token_id=None,
+            AutoModelForSeq2SeqLM,
+            "BartConfig",
+            vocab_size=61,
+            encoder_ffn_dim=48,
+            decoder_ffn_dim=48,
+            max_position_embeddings=64,
+            **_SEQ2SEQ,
+            decoder_start_token_id=2,
+            forced_eos_token_id=None,
+            forced_bos_token_id=None,
         ),
         pair,
         generates=True,
     ),
     "whisper": Tiny(
         _make(
-            transformers.AutoModelForSpeechSeq2Seq, "WhisperConfig", 12.0, vocab_size=61, encoder_ffn_dim=48, decoder_ffn_dim=48, **_SEQ2SEQ,
-            num_mel_bins=8, max_source_positions=12, max_target_positions=64, decoder_start_token_id=2, suppress_tokens=[], begin_suppress_tokens=[],
+            transformers.AutoModelForSpeechSeq2Seq,
+            "WhisperConfig",
+            12.0,
+            vocab_size=61,
+            encoder_ffn_dim=48,
+            decoder_ffn_dim=48,
+            **_SEQ2SEQ,
+            num_mel_bins=8,
+            max_source_positions=12,
+            max_target_positions=64,
+            decoder_start_token_id=2,
+            suppress_tokens=[],
+            begin_suppress_tokens=[],
         ),
         sound,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import ShapeError
@@ -13,6 +13,7 @@ from regard.records.quantise import FLOOR_LOG2, RELATIVE_ERROR, pool, pool_map, 
 
 
 @given(st.floats(0, 1, width=32))
+@settings(deadline=None)
 def test_error_bound(weight):
     level = quantise(np.array([weight], dtype=np.float32))
     back = float(restore(level)[0])
@@ -44,6 +45,7 @@ def test_ends_order_and_oddities():
 @given(
     q=st.integers(1, 9), k=st.integers(1, 9), rows=st.integers(1, 12), cols=st.integers(1, 12), seed=st.integers(0, 50)
 )
+@settings(deadline=None)
 def test_pool_is_the_heat_map(q, k, rows, cols, seed):
     weights = np.random.default_rng(seed).random((2, q, k))
     expected = np.zeros((2, rows, cols))
@@ -59,6 +61,7 @@ def test_pool_is_the_heat_map(q, k, rows, cols, seed):
 @given(
     q=st.integers(1, 30), k=st.integers(1, 30), rows=st.integers(1, 4), by=st.integers(1, 4), seed=st.integers(0, 20)
 )
+@settings(deadline=None)
 def test_a_map_of_a_map_is_the_smaller_map(q, k, rows, by, seed):
     weights = np.random.default_rng(seed).random((q, k))
     large = pool(weights, rows=rows * by, cols=rows * by)
@@ -72,11 +75,17 @@ def test_pool_of_nothing_and_refusals():
     assert pool(np.zeros((5, 0)), rows=2, cols=2).tolist() == [[0, 0], [0, 0]]
     with pytest.raises(ShapeError, match="at least 1"):
         pool(np.zeros((2, 2)), rows=0, cols=2)
-    with pytest.raises(ShapeError, match="divisors of 4 and 4"):
-        pool_map(np.zeros((4, 4)), q_len=4, rows=3, cols=2)
+    with pytest.raises(ShapeError, match="from 1 to 4 and 4"):
+        pool_map(np.zeros((4, 4)), q_len=4, rows=5, cols=2)
+
+
+def test_a_map_of_a_map_keeps_the_mass_where_bins_do_not_divide():
+    rows = np.full((10, 10), 0.1)
+    np.testing.assert_allclose(pool_map(pool(rows, rows=5, cols=5), q_len=10, rows=3, cols=2).sum(-1), 1, atol=1e-12)
 
 
 @given(st.floats(width=32))
+@settings(deadline=None)
 def test_bfloat16_bits(value):
     array = np.array([value], dtype=np.float32)
     bits = narrow(array)

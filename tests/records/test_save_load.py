@@ -232,6 +232,14 @@ def test_bad_manifests(recording, tmp_path, content):
         Recording.load(path)
 
 
+def test_a_name_that_appears_twice_is_refused(recording, tmp_path):
+    path = recording.save(tmp_path / "run")
+    content = (path / "manifest.json").read_text()
+    (path / "manifest.json").write_text(content.replace('"notes": [', '"notes": [], "notes": [', 1))
+    with pytest.raises(FormatError, match="appears twice"):
+        Recording.load(path)
+
+
 def test_newer_and_unknown_older_versions(recording, tmp_path):
     path = recording.save(tmp_path / "run")
     reseal(path, lambda m: m.update(schema={"major": 7, "minor": 2}, regard="9.1"))
@@ -285,7 +293,7 @@ def set_at(*path_and_value):
         (set_at("calls", 0, "kind", "odd"), "'self' or 'cross'"),
         (set_at("calls", 0, "exact", ["magic"]), "has no value"),
         (set_at("calls", 0, "values", "entropy", "calls/0/rows"), "used nowhere else"),
-        (set_at("calls", 0, "values", "entropy", "nothing"), "used nowhere else"),
+        (set_at("calls", 0, "values", "entropy", "nothing"), "that the manifest lists"),
         (set_at("calls", 0, "mask", "code", [1, 3, 5, 7]), "reads array 5 of 1"),
         (set_at("calls", 0, "mask", "code", [7]), "too little before it"),
         (set_at("calls", 0, "mask", "code", [10, 0]), "never stored"),

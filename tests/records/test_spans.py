@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import ShapeError
@@ -110,6 +110,7 @@ def test_an_empty_piece_within_a_character_belongs_to_it():
 
 
 @given(text=MIXED, cuts=st.lists(st.integers(0, 200), max_size=30))
+@settings(deadline=None)
 def test_groups_give_back_the_text(text, cuts):
     sequence = pieces(text, cuts)
     groups = group_pieces(sequence)
@@ -121,6 +122,7 @@ def test_groups_give_back_the_text(text, cuts):
 
 
 @given(text=MIXED)
+@settings(deadline=None)
 def test_offsets_agree_with_python(text):
     offsets = TextOffsets(text)
     for i in range(len(text) + 1):
@@ -143,6 +145,7 @@ def test_c15_sum_over_keys_mean_over_queries():
     cut=st.integers(0, 5),
     dtype=st.sampled_from(["f4", "f8"]),
 )
+@settings(deadline=None)
 def test_between_groups_keeps_the_mass(q, k, seed, cut, dtype):
     weights = np.random.default_rng(seed).random((2, q, k)).astype(dtype)
     rows = [list(range(min(cut, q - 1) + 1)), list(range(min(cut, q - 1) + 1, q))]

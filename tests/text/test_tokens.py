@@ -181,7 +181,7 @@ def test_inputs_are_those_the_tokenizer_names():
 
 
 def test_a_tokenizer_without_offsets_is_refused():
-    with pytest.raises(ConfigError, match="must be a fast tokenizer, which knows .*, but is SimpleNamespace"):
+    with pytest.raises(ConfigError, match=r"must be a fast tokenizer, which knows .*, but is SimpleNamespace"):
         tokenize(SimpleNamespace(encode=None), "text")
 
 

@@ -56,13 +56,25 @@ function gap(text: string): string {
 
 function unit(token: Token, positions: readonly number[], whole: string | null, before: string): Unit {
   if (whole === null) {
-    return { positions, before, text: clip(visible(token.t), LONGEST), kind: token.special ? "special" : "apart", after: "" };
+    return {
+      positions,
+      before,
+      text: clip(visible(token.t), LONGEST),
+      kind: token.special ? "special" : "apart",
+      after: "",
+    };
   }
   const lines = whole.includes("\n") ? "\n" : "";
   if (whole.trim() === "") return { positions, before, text: visible(whole), kind: "blank", after: lines };
   const lead = whole.length - whole.trimStart().length;
   const kind = token.special ? "special" : UNKNOWN.test(token.t) ? "unknown" : "";
-  return { positions, before: before + whole.slice(0, lead), text: clip(visible(whole.slice(lead)), LONGEST), kind, after: lines };
+  return {
+    positions,
+    before: before + whole.slice(0, lead),
+    text: clip(visible(whole.slice(lead)), LONGEST),
+    kind,
+    after: lines,
+  };
 }
 
 export class TextBlock {
@@ -90,7 +102,7 @@ export class TextBlock {
     for (let at = 0; at < units.length; at += UNITS) {
       const part = units.slice(at, at + UNITS);
       const plain = part.map((one) => one.before + one.text + one.after).join("");
-      const element = el("span", { class: "chunk" }, plain);
+      const element = el("span", { class: "chunk", role: "presentation" }, plain);
       this.chunks.push({ element, units: part, spots: null, near: false });
       this.element.append(element);
     }
@@ -135,7 +147,14 @@ export class TextBlock {
         pieces.forEach((element, n) => {
           spots.push({ element, positions: [one.positions[n]] });
         });
-        nodes.push(el("span", { class: "group-of-pieces", role: "presentation" }, whole, el("span", { class: "pieces", role: "presentation" }, ...pieces)));
+        nodes.push(
+          el(
+            "span",
+            { class: "group-of-pieces", role: "presentation" },
+            whole,
+            el("span", { class: "pieces", role: "presentation" }, ...pieces),
+          ),
+        );
       }
       if (one.after) nodes.push(one.after);
     }
@@ -147,7 +166,14 @@ export class TextBlock {
     const token = this.sequence.tokens[position];
     const text = slice(token, this.sequence);
     const title = `${clip(visible(token.t), 200)} · position ${position}${text !== null && text !== token.t ? ` · “${clip(visible(text), 200)}”` : ""}`;
-    return { class: kind.trim(), "data-p": position, id: this.idOf(position), role: "option", "aria-selected": "false", title };
+    return {
+      class: kind.trim(),
+      "data-p": position,
+      id: this.idOf(position),
+      role: "option",
+      "aria-selected": "false",
+      title,
+    };
   }
 
   idOf(position: number): string {
@@ -182,7 +208,10 @@ export class TextBlock {
     this.painter = (chunk) => {
       for (const spot of chunk.spots ?? []) {
         const { element, positions } = spot;
-        const known = paint.mass === null ? [] : positions.map((position) => paint.at.get(position)).filter((at) => at !== undefined);
+        const known =
+          paint.mass === null
+            ? []
+            : positions.map((position) => paint.at.get(position)).filter((at) => at !== undefined);
         let value = 0;
         for (const at of known) value += paint.mass?.values[at] ?? 0;
         if (paint.asQuery && known.length > 1) value /= known.length;
@@ -191,12 +220,18 @@ export class TextBlock {
         const drawn = known.length > 0 && value > 0 && paint.palette.part(value, paint.max) > 0.004;
         style.backgroundColor = drawn ? paint.palette.css(value, paint.max) : "";
         style.color = drawn ? paint.palette.ink(value, paint.max) : "";
+        const about = drawn && known.some((at) => paint.mass?.exact[at] === 0);
         element.classList.toggle("nan", nan);
+        element.classList.toggle("about", about);
         const chosen = positions.every((position) => paint.selected.has(position));
         element.classList.toggle("selected", chosen);
-        element.classList.toggle("hot", positions.every((position) => paint.hot.has(position)));
+        element.classList.toggle(
+          "hot",
+          positions.every((position) => paint.hot.has(position)),
+        );
         if (element.id) element.setAttribute("aria-selected", String(chosen));
-        if (element.id && known.length > 0) element.setAttribute("aria-description", weight(value));
+        if (element.id && known.length > 0)
+          element.setAttribute("aria-description", `${about ? "≈ " : ""}${weight(value)}`);
         else element.removeAttribute("aria-description");
       }
     };

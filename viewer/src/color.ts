@@ -120,10 +120,10 @@ export class Palette {
     return `rgb(${r} ${g} ${b})`;
   }
 
-  /** Text colour that can be read on the value's colour. */
+  /** Text colour that can be read on the value's colour: of black and white, one always has a contrast above 4.5. */
   ink(value: number, max: number): string {
     const ground = this.rgb(value, max);
-    return contrast(ground, [17, 20, 26]) >= contrast(ground, [255, 255, 255]) ? "#11141a" : "#ffffff";
+    return contrast(ground, [0, 0, 0]) >= contrast(ground, [255, 255, 255]) ? "#000000" : "#ffffff";
   }
 
   /** Fill RGBA pixels from values. */

@@ -14,12 +14,24 @@ import type { Model, RowStatistics, View } from "./view";
 const SHORT = 8;
 const LONG = 400;
 
-/** Indices of the largest values, largest first, then by index. NaN comes first: it must not hide. */
+/** Indices of the largest values above zero, largest first, then by index. NaN comes first: it must not hide. */
 export function ranked(values: Float64Array, count: number): number[] {
   const key = (index: number): number => (Number.isNaN(values[index]) ? Number.POSITIVE_INFINITY : values[index]);
-  const order = Array.from(values.keys()).filter((index) => key(index) > 0);
-  order.sort((a, b) => (key(b) === key(a) ? a - b : key(b) - key(a)));
-  return order.slice(0, count);
+  const order: number[] = [];
+  for (let index = 0; index < values.length; index++) {
+    const value = key(index);
+    if (value <= 0 || (order.length === count && value <= key(order[count - 1]))) continue;
+    let low = 0;
+    let high = order.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (key(order[middle]) >= value) low = middle + 1;
+      else high = middle;
+    }
+    order.splice(low, 0, index);
+    if (order.length > count) order.pop();
+  }
+  return order;
 }
 
 const about = (mass: Mass, index: number): string => `${mass.exact[index] ? "" : "≈ "}${weight(mass.values[index])}`;
@@ -37,13 +49,21 @@ export class Details {
   private readonly clear: HTMLButtonElement;
   private long = false;
   private serial = 0;
-  private last: [View, Focus, Focus] | null = null;
+  private last: [View, Focus, Focus, Mass | null, Sums | null] | null = null;
 
   constructor(model: Model, store: Store) {
     this.model = model;
     this.store = store;
-    this.more = el("button", { type: "button", "aria-expanded": "false", on: { click: () => this.expand() } }, "Show all");
-    this.clear = el("button", { type: "button", on: { click: () => store.set({ selection: new Map() }) } }, "Clear (Esc)");
+    this.more = el(
+      "button",
+      { type: "button", "aria-expanded": "false", on: { click: () => this.expand() } },
+      "Show all",
+    );
+    this.clear = el(
+      "button",
+      { type: "button", on: { click: () => store.set({ selection: new Map() }) } },
+      "Clear (Esc)",
+    );
     this.element = el(
       "div",
       { class: "details" },
@@ -60,18 +80,23 @@ export class Details {
     if (this.last) this.show(...this.last);
   }
 
-  show(view: View, focus: Focus, hover: Focus): void {
-    this.last = [view, focus, hover];
+  /** `known`: the sums of the raw weights where the caller has them already. */
+  show(view: View, focus: Focus, hover: Focus, received: Mass | null, known: Sums | null): void {
+    this.last = [view, focus, hover, received, known];
     const any = focus.rows.length + focus.cols.length + focus.withoutRow.length > 0;
     this.clear.hidden = !focus.selected;
-    this.more.hidden = !any;
+    this.more.hidden = !any && received === null;
     if (!view.raw || !any) {
-      this.title.textContent = "No token chosen";
-      replace(this.facts, el("span", { class: "aside" }, "Point at a token, or select some, and the exact numbers stand here."));
-      replace(this.lists);
+      this.serial++;
+      this.title.textContent = "All queries";
+      replace(
+        this.facts,
+        el("span", { class: "aside" }, "Point at a token, or select some, and its exact numbers stand here."),
+      );
+      replace(this.lists, this.list("Receive most", "mean over all queries", received, null, view.k, true));
       return;
     }
-    const sums = sumsOf(view.raw, focus);
+    const sums = known ?? sumsOf(view.raw, focus);
     const without = this.store.state.withoutFirst && view.withoutFirst ? sumsOf(view.withoutFirst, focus) : null;
     this.headline(view, focus);
     void this.sayFacts(view, focus, hover, sums);
@@ -80,8 +105,22 @@ export class Details {
     const keys = focus.cols.length;
     replace(
       this.lists,
-      this.list(single ? "Gives to" : "From the selection", queries > 1 ? `mean over ${queries} queries` : "sums to 1 over all keys", sums.from, without?.from ?? null, view.k, true),
-      this.list(single ? "Receives from" : "Into the selection", keys > 1 ? `sum over ${keys} keys` : "share of each query", sums.into, without?.into ?? null, view.q, false),
+      this.list(
+        single ? "Gives to" : "From the selection",
+        queries > 1 ? `mean over ${queries} queries` : "sums to 1 over all keys",
+        sums.from,
+        without?.from ?? null,
+        view.k,
+        true,
+      ),
+      this.list(
+        single ? "Receives from" : "Into the selection",
+        keys > 1 ? `sum over ${keys} keys` : "share of each query",
+        sums.into,
+        without?.into ?? null,
+        view.q,
+        false,
+      ),
     );
   }
 
@@ -102,7 +141,13 @@ export class Details {
       parts.push(el("span", { class: "fact" }, el("span", { class: "what" }, what), el("b", {}, value)));
     };
     if (focus.withoutRow.length > 0) {
-      parts.push(el("span", { class: "aside" }, `no row: ${focus.withoutRow.length > 1 ? "these tokens have" : "this token has"} not been a query (yet)`));
+      parts.push(
+        el(
+          "span",
+          { class: "aside" },
+          `no row: ${focus.withoutRow.length > 1 ? "these tokens have" : "this token has"} not been a query (yet)`,
+        ),
+      );
     }
     if (sums.between) {
       const what = focus.selected && focus.rows.length > 1 ? "selection → selection" : "to itself";
@@ -134,7 +179,14 @@ export class Details {
     if (col !== undefined && found.received) fact("received from all", weight(found.received[col]));
   }
 
-  private list(title: string, note: string, mass: Mass | null, without: Mass | null, axis: Axis, keys: boolean): HTMLElement | null {
+  private list(
+    title: string,
+    note: string,
+    mass: Mass | null,
+    without: Mass | null,
+    axis: Axis,
+    keys: boolean,
+  ): HTMLElement | null {
     if (!mass) return null;
     const limit = this.long ? LONG : SHORT;
     const order = ranked(mass.values, limit + 1);
@@ -153,7 +205,8 @@ export class Details {
         second === null ? null : el("span", { class: "number second", title: "without the first token" }, second),
       );
     });
-    const left = order.length > limit && this.long ? `Only the ${LONG} largest of ${plural(mass.values.length, "token")}.` : null;
+    const left =
+      order.length > limit && this.long ? `Only the ${LONG} largest of ${plural(mass.values.length, "token")}.` : null;
     return el(
       "div",
       { class: without ? "list two" : "list" },

@@ -31,7 +31,12 @@ export function replace(element: Element, ...children: Child[]): void {
 }
 
 /** Size a canvas for the screen's pixels and return its context, scaled so that drawing counts in CSS pixels. */
-export function prepare(canvas: HTMLCanvasElement, width: number, height: number, ratio = devicePixelRatio || 1): CanvasRenderingContext2D {
+export function prepare(
+  canvas: HTMLCanvasElement,
+  width: number,
+  height: number,
+  ratio = devicePixelRatio || 1,
+): CanvasRenderingContext2D {
   const w = Math.max(1, Math.round(width * ratio));
   const h = Math.max(1, Math.round(height * ratio));
   if (canvas.width !== w || canvas.height !== h) {

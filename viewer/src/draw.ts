@@ -1,7 +1,7 @@
 /** Drawing a matrix on a canvas: cells, numbers, labels, marks. The panel and the PNG export share it. */
 
 import type { Axis } from "./axis";
-import { type Palette, largestOf } from "./color";
+import { largestOf, type Palette } from "./color";
 import { bitmap } from "./dom";
 import { short } from "./format";
 import { clip, isRtl } from "./tokens";
@@ -28,7 +28,7 @@ export const FONT = '12px ui-sans-serif, system-ui, "Segoe UI", "Noto Sans", "No
 const BOLD = FONT.replace("12px", "600 12px");
 const SMALL = FONT.replace("12px", "10.5px");
 const LABEL = 15;
-const LABEL_HEIGHT = 14;
+const LABEL_HEIGHT = 11;
 
 /** A matrix turned into pixels once, drawn at any zoom. */
 export interface Picture {
@@ -70,7 +70,12 @@ export function gutters(ctx: CanvasRenderingContext2D, q: Axis, k: Axis, width: 
   const angle = word + number(k) + 12 <= cell ? 0 : cell >= 17 ? -Math.PI / 3.4 : -Math.PI / 2;
   const length = word + number(k) + 8;
   const top = angle === 0 ? 22 : Math.min(150, Math.sin(-angle) * length + 14);
-  return { left, top, right: angle === 0 || angle === -Math.PI / 2 ? 6 : Math.min(70, Math.cos(angle) * length), angle };
+  return {
+    left,
+    top,
+    right: angle === 0 || angle === -Math.PI / 2 ? 6 : Math.min(70, Math.cos(angle) * length),
+    angle,
+  };
 }
 
 export function drawMatrix(
@@ -163,7 +168,13 @@ function drawNan(ctx: CanvasRenderingContext2D, port: Viewport, source: Source):
   }
 }
 
-function drawNumbers(ctx: CanvasRenderingContext2D, port: Viewport, source: Source, pic: Picture, palette: Palette): void {
+function drawNumbers(
+  ctx: CanvasRenderingContext2D,
+  port: Viewport,
+  source: Source,
+  pic: Picture,
+  palette: Palette,
+): void {
   const { r0, r1, c0, c1 } = port.visible();
   clipTo(ctx, port.frame, () => {
     ctx.font = SMALL;
@@ -172,13 +183,16 @@ function drawNumbers(ctx: CanvasRenderingContext2D, port: Viewport, source: Sour
     for (let r = r0; r < r1; r++) {
       const values = source.row(r).values;
       for (let c = c0; c < c1; c++) {
-        if (values[c] === 0) continue;
+        // Numbers that would all read "<.01" are left to the pointer.
+        if (values[c] < 0.005) continue;
+        if (Number.isNaN(values[c])) {
+          ctx.fillStyle = palette.css(values[c], pic.max);
+          ctx.fillRect(port.x(c + 0.5) - 13, port.y(r + 0.5) - 7, 26, 14);
+        }
         ctx.fillStyle = palette.ink(values[c], pic.max);
-        ctx.globalAlpha = values[c] < 0.005 ? 0.55 : 1;
         ctx.fillText(short(values[c]), port.x(c + 0.5), port.y(r + 0.5) + 0.5);
       }
     }
-    ctx.globalAlpha = 1;
   });
 }
 
@@ -228,9 +242,15 @@ function drawMarks(ctx: CanvasRenderingContext2D, port: Viewport, marks: Marks, 
   });
 }
 
+/** The least of 1, 2, 5, 10, 20, 50 … that is enough. */
+export function roundStride(least: number): number {
+  const ten = 10 ** Math.floor(Math.log10(Math.max(1, least)));
+  return [1, 2, 5, 10].map((digit) => digit * ten).find((stride) => stride >= least) ?? 1;
+}
+
 /** Every nth index has room for a label; marked ones always get theirs. */
 function labelled(from: number, to: number, size: number, marked: number | null): number[] {
-  const stride = Math.max(1, Math.ceil(LABEL_HEIGHT / size));
+  const stride = roundStride(LABEL_HEIGHT / size);
   const out: number[] = [];
   for (let i = Math.ceil(from / stride) * stride; i < to; i += stride) {
     if (marked !== null && i !== marked && Math.abs(i - marked) * size < LABEL_HEIGHT) continue;
@@ -241,7 +261,14 @@ function labelled(from: number, to: number, size: number, marked: number | null)
 }
 
 /** A token and its position: two runs, so that the token's direction cannot move the number. */
-function drawLabel(ctx: CanvasRenderingContext2D, axis: Axis, index: number, right: number, ink: Ink, hot: boolean): void {
+function drawLabel(
+  ctx: CanvasRenderingContext2D,
+  axis: Axis,
+  index: number,
+  right: number,
+  ink: Ink,
+  hot: boolean,
+): void {
   const position = String(axis.positions[index]);
   ctx.font = SMALL;
   ctx.textAlign = "right";
@@ -295,7 +322,14 @@ function drawColumnLabels(
 }
 
 /** Number first, nearest to the matrix; then the token. */
-function drawColumnLabel(ctx: CanvasRenderingContext2D, axis: Axis, index: number, ink: Ink, hot: boolean, level: boolean): void {
+function drawColumnLabel(
+  ctx: CanvasRenderingContext2D,
+  axis: Axis,
+  index: number,
+  ink: Ink,
+  hot: boolean,
+  level: boolean,
+): void {
   const position = String(axis.positions[index]);
   const word = clip(axis.labels[index], LABEL);
   ctx.font = SMALL;

@@ -18,10 +18,12 @@ export function csvOf(source: Source): string {
   const name = (axis: Source["q"], index: number): string => field(axis.tokens[index]?.t ?? "");
   const add = (row: number, col: number, value: number): void => {
     const number = Number.isNaN(value) ? "NaN" : String(value);
-    lines.push(`${source.q.positions[row]},${name(source.q, row)},${source.k.positions[col]},${name(source.k, col)},${number}`);
+    lines.push(
+      `${source.q.positions[row]},${name(source.q, row)},${source.k.positions[col]},${name(source.k, col)},${number}`,
+    );
   };
   for (let row = 0; row < source.q.count; row++) {
-    if (source.exact) source.row(row).values.forEach((value, col) => add(row, col, value));
+    if (source.exact) for (const [col, value] of source.row(row).values.entries()) add(row, col, value);
     else for (const { col, value } of source.largest(row)) add(row, col, value);
   }
   return `${lines.join("\r\n")}\r\n`;
@@ -37,7 +39,7 @@ export function pictureOf(source: Source, title: string, scale: Scale): HTMLCanv
   const probe = canvas.getContext("2d");
   if (!probe) throw new Error("no 2d canvas");
   const long = Math.max(source.q.count, source.k.count);
-  const cell = Math.max(long > 400 ? 0.5 : 6, Math.min(40, 1000 / long));
+  const cell = Math.max(long > 400 ? 0 : 6, Math.min(40, 1000 / long));
   const room = gutters(probe, source.q, source.k, 1200, cell);
   const port = new Viewport();
   port.rows = source.q.count;

@@ -16,18 +16,9 @@ export function logarithm(value: number): string {
   return Math.log(value).toFixed(3).replace("-", "−");
 }
 
-export function percent(value: number): string {
-  if (Number.isNaN(value)) return "NaN";
-  const hundred = value * 100;
-  if (hundred !== 0 && hundred < 0.1) return "< 0.1 %";
-  return `${hundred.toFixed(hundred >= 9.95 ? 0 : 1)} %`;
-}
-
 /** Two digits for a number drawn inside a cell. */
 export function short(value: number): string {
   if (Number.isNaN(value)) return "NaN";
-  if (value === 0) return "0";
-  if (value < 0.005) return "<.01";
   return value.toFixed(2).replace(/^0\./, ".");
 }
 

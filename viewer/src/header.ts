@@ -60,7 +60,15 @@ export function header(payload: Payload, store: Store, help: () => void): HTMLEl
     (value) => store.set({ theme: value }),
   );
   const first = el("input", { type: "checkbox", on: { change: () => store.set({ withoutFirst: first.checked }) } });
-  const firstLabel = el("label", { class: "control check", title: "Share out anew what is not given to the first token (F). The raw weight is always shown too." }, first, el("span", {}, "without first token"));
+  const firstLabel = el(
+    "label",
+    {
+      class: "control check",
+      title: "Share out anew what is not given to the first token (F). The raw weight is always shown too.",
+    },
+    first,
+    el("span", {}, "without first token"),
+  );
   const update = (): void => {
     const { state } = store;
     scale.press(state.scale);
@@ -72,11 +80,24 @@ export function header(payload: Payload, store: Store, help: () => void): HTMLEl
   };
   store.subscribe(update);
   update();
-  const helpButton = el("button", { type: "button", class: "round", title: "Help and keys (?)", "aria-label": "Help and keys", on: { click: help } }, "?");
+  const helpButton = el(
+    "button",
+    { type: "button", class: "round", title: "Help and keys (?)", "aria-label": "Help and keys", on: { click: help } },
+    "?",
+  );
   return el(
     "header",
     { class: "top" },
-    el("div", { class: "identity" }, el("h1", {}, el("bdi", {}, payload.title || "Attention")), el("p", { title: payload.model.sha256 ? `weights SHA-256 ${payload.model.sha256}` : undefined }, el("bdi", {}, subtitle(payload)))),
+    el(
+      "div",
+      { class: "identity" },
+      el("h1", {}, el("bdi", {}, payload.title || "Attention")),
+      el(
+        "p",
+        { title: payload.model.sha256 ? `weights SHA-256 ${payload.model.sha256}` : undefined },
+        el("bdi", {}, subtitle(payload)),
+      ),
+    ),
     el("div", { class: "controls" }, itemChooser(payload, store), scale.element, firstLabel, theme.element, helpButton),
   );
 }

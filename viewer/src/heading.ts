@@ -10,7 +10,7 @@ import type { Model } from "./view";
 /** The chosen head or heads in words. */
 export function titleOf(model: Model, state: State): string {
   const call = model.payload.calls[state.call];
-  const name = nameOf(call, state.call);
+  const name = nameOf(model.payload.calls, state.call);
   if (state.heads === "head") return `${name}, head ${state.head}`;
   if (state.heads === "layer") return `${name}, mean over ${call.heads} heads`;
   const alike = model.alike(state.call);
@@ -62,8 +62,15 @@ export function heading(model: Model, store: Store): HTMLElement {
     const { state } = store;
     const call = model.payload.calls[state.call];
     title.textContent = titleOf(model, state);
-    const sides = call.queries === call.keys ? `self-attention in ${call.queries}` : `cross-attention, ${call.queries} → ${call.keys}`;
-    replace(name, el("bdi", {}, state.heads === "all" ? "" : `${call.name} · `), `${sides} · ${call.exact ? "exact weights" : "≈ pooled map with exact largest weights"}`);
+    const sides =
+      call.queries === call.keys
+        ? `self-attention in ${call.queries}`
+        : `cross-attention, ${call.queries} → ${call.keys}`;
+    replace(
+      name,
+      el("bdi", {}, state.heads === "all" ? "" : `${call.name} · `),
+      `${sides} · ${call.exact ? "exact weights" : "≈ pooled map with exact largest weights"}`,
+    );
     heads.press(state.heads);
   };
   store.subscribe(update);

@@ -8,6 +8,7 @@
 import { focusOf, sumsOf } from "./focus";
 import type { MatrixPanel } from "./matrix";
 import type { Store } from "./state";
+import { keyOf } from "./view";
 
 export interface Hook {
   readonly ready: Promise<void>;
@@ -26,6 +27,8 @@ export function hook(store: Store, matrix: MatrixPanel, ready: Promise<void>): H
         ...rest,
         selection: Object.fromEntries([...selection].map(([name, set]) => [name, [...set].sort((a, b) => a - b)])),
         name: view?.call.name ?? null,
+        loaded: view !== null && view.key === keyOf(store.state),
+        averaged: view?.heads ?? 0,
         exact: view?.raw?.exact ?? null,
         rows: view ? Array.from(view.q.positions) : [],
         cols: view ? Array.from(view.k.positions) : [],

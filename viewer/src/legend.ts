@@ -8,7 +8,8 @@ const WIDTH = 260;
 const BAR = 10;
 
 function ticks(palette: Palette, max: number): { at: number; text: string }[] {
-  const name = (value: number): string => (value >= 0.01 ? String(Number(value.toPrecision(2))) : value.toExponential(0));
+  const name = (value: number): string =>
+    value >= 0.01 ? String(Number(value.toPrecision(2))) : value.toExponential(0);
   if (palette.scale === "linear" || max <= LOG_FLOOR * 10) {
     return [0, 0.5, 1].map((part) => ({ at: part, text: part === 0 ? "0" : name(part * max) }));
   }

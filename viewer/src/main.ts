@@ -7,6 +7,7 @@ import { heading } from "./heading";
 import { helpDialog } from "./help";
 import { type Hook, hook } from "./hook";
 import { keyboard } from "./keyboard";
+import { LinesPanel } from "./lines";
 import { MatrixPanel } from "./matrix";
 import { notes } from "./notes";
 import { Overview } from "./overview";
@@ -44,7 +45,11 @@ function loader(model: Model, store: Store, root: HTMLElement): () => Promise<vo
       const view = await model.view(store.state);
       if (mine !== serial) return;
       const old = store.state.view;
-      const sameAxes = old !== null && old.item === view.item && old.call.queries === view.call.queries && old.call.keys === view.call.keys;
+      const sameAxes =
+        old !== null &&
+        old.item === view.item &&
+        old.call.queries === view.call.queries &&
+        old.call.keys === view.call.keys;
       store.set(sameAxes ? { view } : { view, selection: new Map(), hover: null, point: null });
       document.querySelector("#problem")?.remove();
     } catch (error) {
@@ -59,10 +64,19 @@ function start(root: HTMLElement): void {
   const model = new Model(payload, new BlobStore(payload.blobs));
   const store = new Store(INITIAL);
   followTheme(store);
+  if (payload.calls.length === 0) {
+    replace(root, el("header", { class: "top" }, el("h1", {}, el("bdi", {}, payload.title))), notes(payload, store));
+    explain(
+      root,
+      new PayloadError("No attention call was seen, so there is nothing to draw. The coverage below says why."),
+    );
+    return;
+  }
   const help = helpDialog();
   const matrix = new MatrixPanel(store);
   const overview = new Overview(model, store);
   const text = new TextPanel(model, store);
+  const lines = new LinesPanel(store);
   replace(
     root,
     header(payload, store, () => help.showModal()),
@@ -70,7 +84,7 @@ function start(root: HTMLElement): void {
     el(
       "main",
       {},
-      overview.element,
+      el("div", { class: "aside-column" }, overview.element, lines.element),
       el("div", { class: "work" }, heading(model, store), el("div", { class: "panels" }, matrix.element, text.element)),
     ),
     el("footer", {}, `Made with regard ${payload.regard}. This page is complete in itself and sends nothing anywhere.`),
@@ -86,6 +100,10 @@ function start(root: HTMLElement): void {
 
 const root = document.querySelector<HTMLElement>("#app");
 if (root) {
+  addEventListener("unhandledrejection", (event) => {
+    event.preventDefault();
+    explain(root, event.reason);
+  });
   try {
     start(root);
   } catch (error) {

@@ -35,7 +35,7 @@ export function marksOf(state: State, view: View): Marks {
   }
   if (state.point) return { row: state.point.row, col: state.point.col, rows, cols };
   if (!state.hover) return { row: null, col: null, rows, cols };
-  const side = view.self ? (state.direction === "out" ? "q" : "k") : state.hover.side;
+  const side = state.hover.side;
   const at = (side === "q" ? view.q : view.k).at.get(state.hover.positions[0]) ?? null;
   return { row: side === "q" ? at : null, col: side === "k" ? at : null, rows, cols };
 }
@@ -60,7 +60,13 @@ export class MatrixPanel {
 
   constructor(store: Store) {
     this.store = store;
-    this.canvas = el("canvas", { tabindex: 0, role: "img", "aria-describedby": "matrix-help", id: "matrix" });
+    this.canvas = el("canvas", {
+      tabindex: 0,
+      role: "application",
+      "aria-roledescription": "matrix",
+      "aria-describedby": "matrix-help",
+      id: "matrix",
+    });
     this.stage = el("div", { class: "stage" }, this.canvas);
     const button = (label: string, title: string, act: () => void): HTMLElement =>
       el("button", { type: "button", title, "aria-label": title, on: { click: act } }, label);
@@ -84,7 +90,11 @@ export class MatrixPanel {
       this.empty,
       this.readout,
       el("div", { class: "foot" }, this.legend),
-      el("p", { id: "matrix-help", class: "sr" }, "Arrow keys move over the cells, Enter selects the query, plus and minus zoom, 0 shows all."),
+      el(
+        "p",
+        { id: "matrix-help", class: "sr" },
+        "Arrow keys move over the cells, Enter selects the query, plus and minus zoom, 0 shows all.",
+      ),
     );
     this.listen();
     new ResizeObserver(() => this.layout()).observe(this.stage);
@@ -117,12 +127,14 @@ export class MatrixPanel {
     const mode = modeOf(theme);
     const key = `${mode} ${scale}`;
     if (this.pictured?.source !== source || this.pictured.key !== key) {
-      this.picture = picture(source, new Palette(mode, scale));
+      const palette = new Palette(mode, scale);
+      this.picture = picture(source, palette);
+      drawLegend(this.legend, palette, this.picture.max, inkFromPage(), !source.exact);
       this.pictured = { source, key };
     }
     const first = view.withoutFirst && source === view.withoutFirst;
     this.caption.textContent = source.exact
-      ? `Each row is one query: how it shares its attention among the keys.${first ? " Shares of what is left without the first token." : " A row sums to 1 (to 0 where nothing may be seen)."}`
+      ? `Each row is one query: how it shares its attention among the keys.${first ? " Shares of what is left without the first token." : view.call.sink ? " A row sums to 1 less the sink's share." : " A row sums to 1 (to 0 where nothing may be seen)."}`
       : `≈ pooled into ${this.picture?.rows} × ${this.picture?.cols} bins. Zoom in: outlined cells are exact weights, the largest of their query.`;
     const shape = `${view.q.count}×${view.k.count} ${view.q.sequence} ${view.k.sequence}`;
     this.port.rows = view.q.count;
@@ -168,7 +180,6 @@ export class MatrixPanel {
     const ctx = prepare(this.canvas, Number.parseFloat(width), Number.parseFloat(height));
     const ink = inkFromPage();
     drawMatrix(ctx, this.port, source, this.picture, palette, ink, marksOf(this.store.state, view), this.angle);
-    drawLegend(this.legend, palette, this.picture.max, ink, !source.exact);
     this.canvas.setAttribute(
       "aria-label",
       `Attention matrix of ${view.call.name}: ${view.q.count} queries by ${view.k.count} keys, largest ${this.picture.max.toPrecision(4)}.`,
@@ -180,7 +191,8 @@ export class MatrixPanel {
     if (!view?.raw) return;
     if (point) replace(this.readout, ...describeCell(view, point.row, point.col));
     else {
-      const hint = selection.size > 0 ? "Selected tokens are marked on both axes." : "Point at a cell to read its weight.";
+      const hint =
+        selection.size > 0 ? "Selected tokens are marked on both axes." : "Point at a cell to read its weight.";
       replace(this.readout, el("span", { class: "aside" }, hint));
     }
   }

@@ -12,7 +12,17 @@ export function notes(payload: Payload, store: Store): HTMLElement {
   const flags = payload.calls.flatMap((call, at) => call.flags.map((flag) => ({ flag, call, at })));
   const remarks = payload.notes.map((note) => el("li", {}, el("bdi", {}, note)));
   const marks = flags.map(({ flag, call, at }) =>
-    el("li", { class: "flag" }, el("button", { type: "button", class: "link", on: { click: () => store.set({ call: at, heads: "head" }) } }, el("bdi", {}, call.name)), ": ", el("bdi", {}, flag)),
+    el(
+      "li",
+      { class: "flag" },
+      el(
+        "button",
+        { type: "button", class: "link", on: { click: () => store.set({ call: at, heads: "head" }) } },
+        el("bdi", {}, call.name),
+      ),
+      ": ",
+      el("bdi", {}, flag),
+    ),
   );
   const hidden = marks.slice(SHOWN_FLAGS);
   const children: HTMLElement[] = [];
@@ -20,16 +30,30 @@ export function notes(payload: Payload, store: Store): HTMLElement {
     children.push(el("ul", { class: "remarks", "aria-label": "Remarks" }, ...remarks, ...marks.slice(0, SHOWN_FLAGS)));
   }
   if (hidden.length > 0) {
-    children.push(el("details", {}, el("summary", {}, `${plural(hidden.length, "more flag")}`), el("ul", { class: "remarks" }, ...hidden)));
+    children.push(
+      el(
+        "details",
+        {},
+        el("summary", {}, `${plural(hidden.length, "more flag")}`),
+        el("ul", { class: "remarks" }, ...hidden),
+      ),
+    );
   }
   if (payload.coverage.length > 0) children.push(coverage(payload.coverage));
-  return el("section", { class: "notes", "aria-label": "Remarks and coverage", hidden: children.length === 0 }, ...children);
+  return el(
+    "section",
+    { class: "notes", "aria-label": "Remarks and coverage", hidden: children.length === 0 },
+    ...children,
+  );
 }
 
 function coverage(list: readonly Coverage[]): HTMLElement {
   const count = (status: string): number => list.filter((one) => one.status === status).length;
   const missing = list.length - count("seen");
-  const summary = missing === 0 ? `Coverage: all ${plural(list.length, "attention module")} seen` : `Coverage: ${count("seen")} of ${plural(list.length, "attention module")} seen, ${missing} not or partly`;
+  const summary =
+    missing === 0
+      ? `Coverage: all ${plural(list.length, "attention module")} seen`
+      : `Coverage: ${count("seen")} of ${plural(list.length, "attention module")} seen, ${missing} not or partly`;
   const rows = list.map((one) =>
     el(
       "tr",

@@ -46,8 +46,16 @@ export function shrink(grid: Grid, most: number): Grid {
   return { rows, cols, values: sums.map((sum, at) => sum / counts[at]) };
 }
 
-export function nameOf(call: CallRecord, index: number): string {
-  return call.layer === null ? `Call ${index}` : `Layer ${call.layer}`;
+/** A call in words; with its kind where a layer has several. */
+export function nameOf(calls: readonly CallRecord[], index: number): string {
+  const call = calls[index];
+  if (call.layer === null) return `Call ${index}`;
+  const alone = calls.filter((one) => one.layer === call.layer).length === 1;
+  return alone ? `Layer ${call.layer}` : `Layer ${call.layer} (${kindOf(call)})`;
+}
+
+export function kindOf(call: CallRecord): string {
+  return call.queries === call.keys ? `self, ${call.queries}` : `cross, ${call.queries} → ${call.keys}`;
 }
 
 export class Overview {
@@ -82,7 +90,11 @@ export class Overview {
         el("h2", { id: "overview-title" }, "Heads"),
         el("div", { class: "tools" }, el("label", { for: "sort", class: "sr" }, "Order"), sort),
       ),
-      el("p", { class: "caption" }, `${plural(heads, "head")} in ${plural(model.payload.calls.length, "call")}. Each square is one head's matrix: queries down, keys across.`),
+      el(
+        "p",
+        { class: "caption" },
+        `${plural(heads, "head")} in ${plural(model.payload.calls.length, "call")}. Each square is one head's matrix: queries down, keys across.`,
+      ),
       this.grid,
       this.caption,
     );
@@ -111,7 +123,9 @@ export class Overview {
     const width = this.grid.clientWidth - 34;
     if (width <= 0) return;
     const most = Math.max(...this.model.payload.calls.map((call) => call.heads));
-    const perLine = Math.max(1, Math.min(most, Math.floor((width + GAP) / (LEAST + GAP))));
+    const room = Math.max(1, Math.min(most, Math.floor((width + GAP) / (LEAST + GAP))));
+    // Lines of one layer are about equally long.
+    const perLine = Math.ceil(most / Math.ceil(most / room));
     const size = Math.min(MOST, Math.floor((width + GAP) / perLine) - GAP);
     if (perLine === this.perLine && size === this.size) return;
     this.perLine = perLine;
@@ -124,7 +138,9 @@ export class Overview {
     const calls = this.model.payload.calls;
     const all = calls.flatMap((call, at) => Array.from({ length: call.heads }, (_, head) => ({ call: at, head })));
     if (this.store.state.sort === "layer") return all;
-    const scored = await Promise.all(all.map(async (one) => ({ ...one, entropy: await this.entropy(one.call, one.head) })));
+    const scored = await Promise.all(
+      all.map(async (one) => ({ ...one, entropy: await this.entropy(one.call, one.head) })),
+    );
     return scored.sort((a, b) => (a.entropy ?? Number.POSITIVE_INFINITY) - (b.entropy ?? Number.POSITIVE_INFINITY));
   }
 
@@ -145,7 +161,8 @@ export class Overview {
         out.push(el("div", { class: "group", role: "presentation" }, title));
       }
       const line: { call: number; head: number }[] = [];
-      while (at < order.length && line.length < this.perLine && (!byLayer || order[at].call === call)) line.push(order[at++]);
+      while (at < order.length && line.length < this.perLine && (!byLayer || order[at].call === call))
+        line.push(order[at++]);
       const label = byLayer && line[0].head === 0 ? String(record.layer ?? call) : "";
       const row = this.buildRow(line, label, record);
       this.rows.push(row);
@@ -160,13 +177,15 @@ export class Overview {
   private groupName(call: CallRecord): string {
     const kinds = new Set(this.model.payload.calls.map((one) => `${one.kind} ${one.queries} ${one.keys}`));
     if (kinds.size < 2) return "";
-    return call.queries === call.keys ? `self-attention · ${call.queries}` : `cross-attention · ${call.queries} → ${call.keys}`;
+    return call.queries === call.keys
+      ? `self-attention · ${call.queries}`
+      : `cross-attention · ${call.queries} → ${call.keys}`;
   }
 
   private buildRow(line: { call: number; head: number }[], label: string, record: CallRecord): Row {
     const canvas = el("canvas", { "aria-hidden": "true" });
     const cells = line.map(({ call, head }) => {
-      const name = `${nameOf(this.model.payload.calls[call], call)}, head ${head}`;
+      const name = `${nameOf(this.model.payload.calls, call)}, head ${head}`;
       const button = el("button", {
         type: "button",
         role: "gridcell",
@@ -206,7 +225,9 @@ export class Overview {
     if (row.drawn === key) return;
     row.drawn = key;
     const palette = new Palette(mode, scale);
-    const sources = await Promise.all(row.cells.map(({ call, head }) => this.model.source(call, item, head)));
+    const sources = await Promise.all(
+      row.cells.map(({ call, head }) => this.model.source(call, item, head, withoutFirst ? undefined : "largest")),
+    );
     const ctx = prepare(row.canvas, row.cells.length * (this.size + GAP) - GAP, this.size);
     ctx.imageSmoothingQuality = "high";
     sources.forEach((source, at) => {
@@ -220,7 +241,13 @@ export class Overview {
       const grid = shrink((leave ? new WithoutFirst(source) : source).grid(), SAMPLES);
       const max = largestOf(grid.values);
       ctx.imageSmoothingEnabled = grid.rows > this.size || grid.cols > this.size;
-      ctx.drawImage(bitmap(grid.cols, grid.rows, (pixels) => palette.paint(grid.values, max, pixels)), x, 0, this.size, this.size);
+      ctx.drawImage(
+        bitmap(grid.cols, grid.rows, (pixels) => palette.paint(grid.values, max, pixels)),
+        x,
+        0,
+        this.size,
+        this.size,
+      );
     });
   }
 
@@ -236,8 +263,13 @@ export class Overview {
 
   private async say(call: number, head: number): Promise<void> {
     const value = await this.entropy(call, head);
-    const name = `${nameOf(this.model.payload.calls[call], call)}, head ${head}`;
-    const text = value === null ? "entropy not recorded" : Number.isNaN(value) ? "mean entropy NaN" : `mean entropy ${value.toFixed(3)} nats, like ${Math.exp(value).toFixed(1)} keys sharing evenly`;
+    const name = `${nameOf(this.model.payload.calls, call)}, head ${head}`;
+    const text =
+      value === null
+        ? "entropy not recorded"
+        : Number.isNaN(value)
+          ? "mean entropy NaN"
+          : `mean entropy ${value.toFixed(3)} nats, like ${Math.exp(value).toFixed(1)} keys sharing evenly`;
     replace(this.caption, el("b", {}, name), ` ${text}`);
   }
 

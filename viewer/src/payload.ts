@@ -16,7 +16,10 @@ export function readPayload(root: ParentNode = document): Payload {
   return checkPayload(data);
 }
 
+/** The newer built-in is many times faster; the loop serves browsers that lack it. */
 export function bytesOfBase64(text: string): Uint8Array<ArrayBuffer> {
+  const builtin = Uint8Array as unknown as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> };
+  if (builtin.fromBase64) return builtin.fromBase64(text);
   const binary = atob(text);
   const bytes = new Uint8Array(binary.length);
   for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
@@ -25,10 +28,19 @@ export function bytesOfBase64(text: string): Uint8Array<ArrayBuffer> {
 
 export async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<ArrayBuffer> {
   if (typeof DecompressionStream === "undefined") {
-    throw new PayloadError("This browser cannot decompress the page's data. Chrome 80, Firefox 113, Safari 16.4 or newer can.");
+    throw new PayloadError(
+      "This browser cannot decompress the page's data. Chrome 80, Firefox 113, Safari 16.4 or newer can.",
+    );
   }
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(stream).arrayBuffer();
+  const stream = new DecompressionStream("deflate");
+  const writer = stream.writable.getWriter();
+  // A damaged stream rejects both sides; the reading side is the one that reports it.
+  const written = writer.write(bytes).then(() => writer.close());
+  written.catch(() => undefined);
+  const parts: Uint8Array<ArrayBuffer>[] = [];
+  const reader = stream.readable.getReader();
+  for (let next = await reader.read(); !next.done; next = await reader.read()) parts.push(next.value);
+  return new Blob(parts).arrayBuffer();
 }
 
 const WIDTH = { f32: 4, i32: 4, u8: 1 } as const;

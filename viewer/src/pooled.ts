@@ -34,6 +34,38 @@ export function binStart(bin: number, count: number, bins: number): number {
   return Math.ceil((bin * count) / bins);
 }
 
+interface Writable {
+  readonly values: Float32Array;
+  readonly exact: Uint8Array;
+}
+
+/** The bin of every query and every key, and what part of a bin's mass one of its keys gets. */
+interface Shares {
+  readonly rows: Int32Array;
+  readonly cols: Int32Array;
+  readonly parts: Float32Array;
+}
+
+const made = new Map<string, Shares>();
+
+/** Heads of one shape have the same bins: they are counted once. */
+function sharesOf(queries: number, keys: number, rows: number, cols: number): Shares {
+  const name = `${queries} ${keys} ${rows} ${cols}`;
+  let shares = made.get(name);
+  if (!shares) {
+    shares = {
+      rows: Int32Array.from({ length: queries }, (_, i) => binOf(i, queries, rows)),
+      cols: Int32Array.from({ length: keys }, (_, j) => binOf(j, keys, cols)),
+      parts: Float32Array.from(
+        { length: cols },
+        (_, bin) => 1 / Math.max(1, binStart(bin + 1, keys, cols) - binStart(bin, keys, cols)),
+      ),
+    };
+    made.set(name, shares);
+  }
+  return shares;
+}
+
 export class PooledSource implements Source {
   readonly exact = false;
   readonly q: Axis;
@@ -42,6 +74,7 @@ export class PooledSource implements Source {
   private readonly queries: number;
   private readonly keys: number;
   private readonly map: PooledMap | null;
+  private readonly shares: Shares | null;
   private readonly top: Largest | null;
   private readonly keyStart: number;
   private readonly axes: { q: Axis; k: Axis };
@@ -61,6 +94,7 @@ export class PooledSource implements Source {
     this.q = axes.q;
     this.k = axes.k;
     this.map = stored.map;
+    this.shares = this.map && sharesOf(shape.queries, shape.keys, this.map.rows, this.map.cols);
     this.top = stored.top;
   }
 
@@ -124,53 +158,55 @@ export class PooledSource implements Source {
     };
   }
 
-  /** What the map says about one weight: the bin's mass shared evenly, and never above the bound. */
-  private estimate(query: number, key: number, bound: number | null): number {
-    const bin = this.bin(query, key);
-    const even = bin ? bin.mass / Math.max(1, bin.k1 - bin.k0) : 0;
-    return bound === null ? even : Math.min(even, bound);
+  /** What is known of a weight that is not in the table: never above the bound, exact (1) when it must be zero. */
+  private guess(query: number, key: number, bound: number | null, line: Writable, at: number): void {
+    const { map, shares } = this;
+    // A bin's mass is shared evenly among its keys. An empty bin is exact: all its weights are zero.
+    let even = 0;
+    let exact = bound === 0;
+    if (map && shares) {
+      const col = shares.cols[key];
+      const step = map.steps[shares.rows[query] * map.cols + col];
+      even = map.meaning[step] * shares.parts[col];
+      exact ||= step === 0;
+    }
+    line.exact[at] = exact ? 1 : 0;
+    line.values[at] = exact ? 0 : bound === null ? even : Math.min(even, bound);
   }
 
   row(index: number): Line {
     const query = index + this.axes.q.start;
     const { start, count } = this.axes.k;
     const bound = this.bound(query);
-    const values = new Float32Array(count);
-    const exact = new Uint8Array(count);
-    for (let c = 0; c < count; c++) values[c] = this.estimate(query, c + start, bound);
-    if (bound === 0) exact.fill(1);
+    const line = { values: new Float32Array(count), exact: new Uint8Array(count) };
+    for (let c = 0; c < count; c++) this.guess(query, c + start, bound, line, c);
     this.eachLargest(query, (key, value) => {
       const c = key - start;
       if (c >= 0 && c < count) {
-        values[c] = value;
-        exact[c] = 1;
+        line.values[c] = value;
+        line.exact[c] = 1;
       }
     });
-    return { values, exact };
+    return line;
   }
 
   column(index: number): Line {
     const key = index + this.axes.k.start;
     const { start, count } = this.axes.q;
-    const values = new Float32Array(count);
-    const exact = new Uint8Array(count);
-    for (let r = 0; r < count; r++) {
-      const bound = this.bound(r + start);
-      values[r] = this.estimate(r + start, key, bound);
-      exact[r] = bound === 0 ? 1 : 0;
-    }
+    const line = { values: new Float32Array(count), exact: new Uint8Array(count) };
+    for (let r = 0; r < count; r++) this.guess(r + start, key, this.bound(r + start), line, r);
     const top = this.top;
     if (top) {
       const { starts, entries } = this.invert(top);
       for (let n = starts[key]; n < starts[key + 1]; n++) {
         const r = Math.floor(entries[n] / top.k) - start;
         if (r >= 0 && r < count) {
-          values[r] = top.weights[entries[n]];
-          exact[r] = 1;
+          line.values[r] = top.weights[entries[n]];
+          line.exact[r] = 1;
         }
       }
     }
-    return { values, exact };
+    return line;
   }
 
   /** For every key, the table's entries that name it (compressed rows): built once, at the first column. */
@@ -203,7 +239,9 @@ export class PooledSource implements Source {
     });
     if (found !== null) return { value: found, exact: true, bound: null, bin };
     const bound = this.bound(query);
-    return { value: this.estimate(query, key, bound), exact: bound === 0, bound, bin };
+    const line = { values: new Float32Array(1), exact: new Uint8Array(1) };
+    this.guess(query, key, bound, line, 0);
+    return { value: line.values[0], exact: line.exact[0] === 1, bound, bin };
   }
 
   largest(row: number): readonly Exactly[] {

@@ -13,7 +13,11 @@ export function segmented<T extends string>(
   chosen: (value: T) => void,
 ): Segmented<T> {
   const buttons = choices.map(({ value, text, title }) =>
-    el("button", { type: "button", "data-value": value, "aria-pressed": "false", title, on: { click: () => chosen(value) } }, text),
+    el(
+      "button",
+      { type: "button", "data-value": value, "aria-pressed": "false", title, on: { click: () => chosen(value) } },
+      text,
+    ),
   );
   return {
     element: el("div", { class: "segmented", role: "group", "aria-label": label }, ...buttons),

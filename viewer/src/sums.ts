@@ -37,7 +37,11 @@ export function massInto(source: Source, cols: readonly number[]): Mass {
 }
 
 /** Mass from the selected queries to the selected keys: mean over the queries of the sum over the keys. */
-export function massBetween(source: Source, rows: readonly number[], cols: readonly number[]): { value: number; exact: boolean } {
+export function massBetween(
+  source: Source,
+  rows: readonly number[],
+  cols: readonly number[],
+): { value: number; exact: boolean } {
   if (rows.length === 0 || cols.length === 0) return { value: 0, exact: true };
   const from = massFrom(source, rows);
   return {

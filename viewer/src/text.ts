@@ -5,9 +5,9 @@ import { largestOf, Palette } from "./color";
 import { Details } from "./details";
 import { el, onceAFrame, replace } from "./dom";
 import { focusOf, hoverOf, sumsOf } from "./focus";
-import type { Direction, Store } from "./state";
+import type { Direction, Side, Store } from "./state";
 import { toggled } from "./state";
-import type { Mass } from "./sums";
+import { type Mass, massFrom } from "./sums";
 import { modeOf } from "./theme";
 import { type Model, shown, type View } from "./view";
 
@@ -27,7 +27,11 @@ export class TextPanel {
     this.store = store;
     this.details = new Details(model, store);
     const choice = (value: Direction, label: string): HTMLElement =>
-      el("button", { type: "button", "data-value": value, on: { click: () => store.set({ direction: value }) } }, label);
+      el(
+        "button",
+        { type: "button", "data-value": value, on: { click: () => store.set({ direction: value }) } },
+        label,
+      );
     this.direction = el(
       "div",
       { class: "segmented", role: "group", "aria-label": "Direction" },
@@ -45,10 +49,21 @@ export class TextPanel {
     this.listen();
     store.subscribe((_, changed) => {
       if (changed.has("view")) this.rebuild();
-      if (["view", "hover", "selection", "direction", "scale", "theme", "withoutFirst", "point"].some((key) => changed.has(key as never))) {
+      if (changed.has("direction")) this.turn();
+      if (
+        ["view", "hover", "selection", "direction", "scale", "theme", "withoutFirst", "point"].some((key) =>
+          changed.has(key as never),
+        )
+      ) {
         this.repaint();
       }
     });
+  }
+
+  /** A token under the pointer is asked about the other way round. */
+  private turn(): void {
+    const { hover, view, direction } = this.store.state;
+    if (hover && view?.self) this.store.set({ hover: { ...hover, side: direction === "in" ? "k" : "q" } });
   }
 
   /** New blocks when another sequence is shown; the same text stays as it is when only the head changes. */
@@ -89,27 +104,44 @@ export class TextPanel {
     if (!view || !source) return;
     const focus = focusOf(state, view);
     const sums = sumsOf(source, focus);
+    const idle = focus.rows.length + focus.cols.length + focus.withoutRow.length === 0;
+    const received = !idle
+      ? null
+      : source === view.raw
+        ? view.received
+        : source.exact
+          ? massFrom(source, Array.from(view.q.positions.keys()))
+          : null;
     const palette = new Palette(modeOf(state.theme), state.scale);
     for (const block of this.blocks) {
       // Keys show what flows out of the focus, queries what flows into it; one text shows one direction.
-      const asQuery = view.self ? state.direction === "in" : block.side === "q";
-      const mass: Mass | null = asQuery ? sums.into : sums.from;
+      const inward = focus.selected ? state.direction === "in" : state.hover?.side === "k";
+      const asQuery = view.self ? !idle && inward : block.side === "q";
+      const mass: Mass | null = asQuery ? sums.into : (sums.from ?? received);
       block.paint({
         mass,
         at: asQuery ? view.q.at : view.k.at,
         asQuery,
         palette,
-        max: mass ? largestOf(mass.values) : 0,
+        // Evenly shared attention must look even and light: averages are measured against a few times an equal share.
+        max: mass ? Math.max(largestOf(mass.values), idle ? 4 / mass.values.length : 0) : 0,
         selected: state.selection.get(block.name) ?? new Set(),
         hot: this.hot(block, view),
       });
     }
-    this.caption.textContent = view.self
-      ? state.direction === "out"
-        ? "Colour shows where the token under the pointer attends. Click keeps it; Ctrl or Shift adds more."
-        : "Colour shows which tokens attend to the one under the pointer. Click keeps it; Ctrl or Shift adds more."
-      : "Point at a query to see the keys it attends to, at a key to see the queries that attend to it.";
-    this.details.show(view, focus, hoverOf(state, view));
+    this.caption.textContent = this.advice(view, idle && received !== null);
+    this.details.show(view, focus, hoverOf(state, view), received, source === view.raw ? sums : null);
+  }
+
+  private advice(view: View, idle: boolean): string {
+    if (idle)
+      return "Colour shows what each token receives on average. Point at one to see where it attends; click to keep it.";
+    if (!view.self)
+      return "Point at a query to see the keys it attends to, at a key to see the queries that attend to it.";
+    const what =
+      this.store.state.direction === "out" ? "where the chosen token attends" : "which tokens attend to the chosen one";
+    const about = view.raw?.exact === false ? " Dotted tokens are estimates (≈)." : "";
+    return `Colour shows ${what}. Click keeps a token; Ctrl or Shift adds more.${about}`;
   }
 
   /** Tokens to outline: under the pointer here, or the row and column of the matrix's cell. */
@@ -119,7 +151,8 @@ export class TextPanel {
     if (point) {
       if (view.self || block.side === "q") out.add(view.q.positions[point.row]);
       if (view.self || block.side === "k") out.add(view.k.positions[point.col]);
-    } else if (hover && (view.self || hover.side === block.side)) for (const position of hover.positions) out.add(position);
+    } else if (hover && (view.self || hover.side === block.side))
+      for (const position of hover.positions) out.add(position);
     return out;
   }
 
@@ -131,7 +164,7 @@ export class TextPanel {
     this.body.addEventListener("pointerover", (event) => {
       const block = this.blockOf(event.target);
       const positions = positionsOf(event.target);
-      if (block && positions) this.store.set({ hover: { side: block.side, positions }, point: null });
+      if (block && positions) this.store.set({ hover: { side: this.side(block), positions }, point: null });
     });
     this.body.addEventListener("pointerleave", () => this.store.set({ hover: null }));
     this.body.addEventListener("click", (event) => {
@@ -145,9 +178,16 @@ export class TextPanel {
     });
     this.body.addEventListener("focusin", (event) => {
       const block = this.blockOf(event.target);
-      if (block && event.target === block.element && block.element.matches(":focus-visible")) this.moveTo(block, this.cursor);
+      if (block && event.target === block.element && block.element.matches(":focus-visible"))
+        this.moveTo(block, this.cursor);
     });
     this.body.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  /** In one text a token is asked about as a query or as a key, as the direction says. */
+  private side(block: TextBlock): Side {
+    const { view, direction } = this.store.state;
+    return view?.self ? (direction === "in" ? "k" : "q") : block.side;
   }
 
   private moveTo(block: TextBlock, position: number): void {
@@ -157,7 +197,7 @@ export class TextPanel {
     const spot = block.spot(this.cursor);
     spot?.scrollIntoView({ block: "nearest" });
     block.element.setAttribute("aria-activedescendant", block.idOf(this.cursor));
-    this.store.set({ hover: { side: block.side, positions: [this.cursor] }, point: null });
+    this.store.set({ hover: { side: this.side(block), positions: [this.cursor] }, point: null });
   }
 
   /** The token nearest below or above. */

@@ -3,10 +3,10 @@
 import type { Mode } from "./color";
 import type { Store, Theme } from "./state";
 
-const query = matchMedia("(prefers-color-scheme: dark)");
+const query = (): MediaQueryList => matchMedia("(prefers-color-scheme: dark)");
 
 export function modeOf(theme: Theme): Mode {
-  if (theme === "auto") return query.matches ? "dark" : "light";
+  if (theme === "auto") return query().matches ? "dark" : "light";
   return theme;
 }
 
@@ -19,5 +19,5 @@ export function followTheme(store: Store): void {
   store.subscribe((_, keys) => {
     if (keys.has("theme")) apply();
   });
-  query.addEventListener("change", () => store.touch("theme"));
+  query().addEventListener("change", () => store.touch("theme"));
 }

@@ -18,8 +18,7 @@ function glyph(code: number, edge: boolean): string | null {
   if (isSpace(code)) return edge ? "␣" : null;
   if (code === 0x0a) return "↵";
   if (code === 0x09) return "⇥";
-  if (code < 0x20) return String.fromCharCode(0x2400 + code);
-  if (code === 0x7f) return "␡";
+  if (code < 0x20 || code === 0x7f) return hex(code);
   if (code === 0xa0 || code === 0x202f) return edge ? "⍽" : null;
   if (code >= 0x80 && code < 0xa0) return hex(code);
   if (code === 0x200c || code === 0x200d || (code >= 0xfe00 && code <= 0xfe0f)) return edge ? hex(code) : null;
@@ -85,8 +84,9 @@ export function label(sequence: Sequence, index: number): string {
   }
   const text = slice(token, sequence) ?? "";
   let name = token.t;
-  if (name.startsWith("▁") && !text.includes("▁")) name = ` ${name.slice(1)}`;
-  if (name.startsWith("Ġ") && !text.includes("Ġ")) name = ` ${name.slice(1)}`;
+  for (const mark of ["▁", "Ġ"]) {
+    if (!text.includes(mark)) name = name.replace(new RegExp(`^${mark}+`), (run) => " ".repeat(run.length));
+  }
   if (name.includes("Ċ") && !text.includes("Ċ")) name = name.replaceAll("Ċ", "\n");
   return visible(name.length > 400 ? `${name.slice(0, 400)}…` : name);
 }

@@ -5,9 +5,16 @@ import type { BlobStore } from "./payload";
 import { type Largest, meaningOfSteps, type PooledMap, PooledSource } from "./pooled";
 import type { CallRecord, Payload } from "./schema";
 import type { Heads } from "./state";
+import { type Mass, massFrom } from "./sums";
 import { ExactSource, MeanSource, type Source, WithoutFirst } from "./weights";
 
+/** What a view is a view of; a newer choice has another key. */
+export function keyOf(choice: { call: number; item: number; head: number; heads: Heads }): string {
+  return `${choice.item} ${choice.call} ${choice.heads} ${choice.heads === "head" ? choice.head : ""}`;
+}
+
 export interface View {
+  readonly key: string;
   readonly call: CallRecord;
   readonly item: number;
   readonly q: Axis;
@@ -18,6 +25,8 @@ export interface View {
   readonly raw: Source | null;
   readonly withoutFirst: Source | null;
   readonly heads: number;
+  /** What each key receives, mean over all queries; null where it cannot be known exactly. */
+  readonly received: Mass | null;
 }
 
 /** Row statistics of one head, where they were recorded. */
@@ -31,6 +40,7 @@ export interface RowStatistics {
 export class Model {
   readonly payload: Payload;
   readonly blobs: BlobStore;
+  private readonly known = new Map<string, { q: Axis; k: Axis }>();
 
   constructor(payload: Payload, blobs: BlobStore) {
     this.payload = payload;
@@ -58,11 +68,19 @@ export class Model {
   }
 
   axes(call: number, item: number): { q: Axis; k: Axis } {
-    const record = this.payload.calls[call];
-    return { q: queryAxis(this.payload, record, item), k: keyAxis(this.payload, record, item) };
+    const key = `${call} ${item}`;
+    let found = this.known.get(key);
+    if (!found) {
+      const record = this.payload.calls[call];
+      found = { q: queryAxis(this.payload, record, item), k: keyAxis(this.payload, record, item) };
+      this.known.set(key, found);
+    }
+    return found;
   }
 
-  async source(call: number, item: number, head: number, axes = this.axes(call, item)): Promise<Source | null> {
+  /** One head's weights. A thumbnail of a pooled map can do `without` the tables of largest weights. */
+  async source(call: number, item: number, head: number, without?: "largest"): Promise<Source | null> {
+    const axes = this.axes(call, item);
     const record = this.payload.calls[call];
     const place = item * record.heads + head;
     if (record.exact && record.weights !== null) {
@@ -70,7 +88,10 @@ export class Model {
       const size = record.q * record.k;
       return new ExactSource(data.subarray(place * size, (place + 1) * size), record.k, axes.q, axes.k);
     }
-    const [map, top] = await Promise.all([this.map(record, place), this.top(record, place)]);
+    const [map, top] = await Promise.all([
+      this.map(record, place),
+      without && record.map ? null : this.top(record, place),
+    ]);
     if (!map && !top) return null;
     return new PooledSource({ queries: record.q, keys: record.k, keyStart: record.k_start }, axes, { map, top });
   }
@@ -110,13 +131,14 @@ export class Model {
         : (heads === "layer" ? [call] : this.alike(call)).flatMap((at) =>
             Array.from({ length: this.payload.calls[at].heads }, (_, h): [number, number] => [at, h]),
           );
-    const found = await Promise.all(wanted.map(([at, h]) => this.source(at, item, h, axes)));
+    const found = await Promise.all(wanted.map(([at, h]) => this.source(at, item, h)));
     const parts = found.filter((source) => source !== null);
     const usable = parts.length === wanted.length && axes.q.count > 0 && axes.k.count > 0;
     const raw = usable ? (parts.length === 1 ? parts[0] : new MeanSource(parts)) : null;
     // The first token can be left out only where it is among the keys (a sliding cache may have dropped it).
     const hasFirst = raw !== null && axes.k.count > 1 && axes.k.positions[0] === 0;
     return {
+      key: keyOf(choice),
       call: record,
       item,
       ...axes,
@@ -124,7 +146,21 @@ export class Model {
       raw,
       withoutFirst: hasFirst ? new WithoutFirst(raw) : null,
       heads: wanted.length,
+      received: raw && (await this.received(raw, wanted, item)),
     };
+  }
+
+  /** Complete weights are summed; for a pooled call the recorded key mass is, in which all its queries count. */
+  private async received(raw: Source, heads: readonly [number, number][], item: number): Promise<Mass | null> {
+    if (raw.exact) return massFrom(raw, Array.from(raw.q.positions.keys()));
+    const values = new Float64Array(raw.k.count);
+    for (const [call, head] of heads) {
+      const { received } = await this.statistics(call, item, head);
+      if (!received) return null;
+      const share = heads.length * this.payload.calls[call].q;
+      for (let i = 0; i < values.length; i++) values[i] += received[i] / share;
+    }
+    return { values, exact: new Uint8Array(values.length).fill(1) };
   }
 
   private async slice(id: string | null, place: number, size: number, axis: Axis): Promise<Float32Array | null> {
@@ -151,7 +187,7 @@ export class Model {
     const record = this.payload.calls[call];
     if (record.entropy !== null) {
       const place = item * record.heads + head;
-      const rows = await this.slice(record.entropy, place, record.q, queryAxis(this.payload, record, item));
+      const rows = await this.slice(record.entropy, place, record.q, this.axes(call, item).q);
       return rows && rows.length > 0 ? rows.reduce((sum, value) => sum + value, 0) / rows.length : null;
     }
     const source = await this.source(call, item, head);

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -81,11 +82,13 @@ def _prepare(request: Request) -> tuple[LoadedModel, Tokenized, list[str]]:
     if not chinese_is_installed():
         notes.append("A model that knows these characters: pip install 'regard[zh]', then --model e5-small.")
         return loaded, tokenized, notes
-    blind = loaded.name
-    loaded = _load(CHINESE, request)
-    tokenized = tokenize(loaded.tokenizer, request.text, pair=_pair_to_read(loaded, request))
-    notes.append(f"So {loaded.name} was used instead of {blind}; --model {DEFAULT} insists on {blind}.")
-    return loaded, tokenized, [*notes, *loaded.notes]
+    other = _load(CHINESE, request)
+    read = tokenize(other.tokenizer, request.text, pair=request.pair)
+    if other.max_positions is not None and len(read.ids) > other.max_positions:
+        notes.append(f"{other.name} knows more, but the text is {len(read.ids)} of its tokens: more than it can read.")
+        return loaded, tokenized, notes
+    notes.append(f"Therefore {other.name} read it instead; --model {DEFAULT} keeps {loaded.name}.")
+    return other, read, [*notes, *other.notes]
 
 
 def _load(name: str, request: Request) -> LoadedModel:
@@ -99,8 +102,8 @@ def _pair_to_read(loaded: LoadedModel, request: Request) -> str | None:
 
 
 def _unknown(loaded: LoadedModel, tokenized: Tokenized) -> str:
-    pieces = tokenized.unknown_pieces
-    named = " ".join(pieces[:_CHARACTERS_NAMED]) + (" …" if len(pieces) > _CHARACTERS_NAMED else "")
+    characters = dict.fromkeys(character for piece in tokenized.unknown_pieces for character in piece)
+    named = " ".join(islice(characters, _CHARACTERS_NAMED)) + (" …" if len(characters) > _CHARACTERS_NAMED else "")
     share = f"{tokenized.unknown_share:.0%}".replace("%", " %")
     return f"{share} of the tokens are unknown to {loaded.name}, which cannot tell them apart: {named}"
 

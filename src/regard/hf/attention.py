@@ -17,7 +17,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from regard.errors import UnsupportedError, message
 from regard.hf.lazy_mask import LazyMask, MaskRule, lazy_mask
-from regard.ops import Allowed, Causal, Documents, Mask, Padding, attend
+from regard.ops import Allowed, Causal, Mask, Padding, attend
 
 NAME = "regard"
 _NOT_EXPRESSIBLE = ("block_indices",)

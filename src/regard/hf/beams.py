@@ -1,8 +1,8 @@
 """Following a beam search: probe values move with the hypotheses they belong to.
 
-Rows of a step belong to beam slots. After each step ``generate`` picks the hypotheses that go on and reorders the cache;
-the layers of that step are reordered alike. Hypotheses that finish early are carried along, so that at the end a
-layer's batch rows are the sequences that ``generate`` returns.
+Rows of a step belong to beam slots. After each step ``generate`` picks the hypotheses that go on and reorders the
+cache; the layers of that step are reordered alike. Hypotheses that finish early are carried along, so that at the end
+a layer's batch rows are the sequences that ``generate`` returns.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class MaskRule:
         """How many keys matter: a static cache's unused end is masked for every query of a causal model."""
         if not self.is_causal:
             return self.place.kv_len
-        return max(0, min(self.place.kv_len, self.place.rows.stop - self.place.kv_start))
+        return max(0, min(self.place.kv_len, self.place.q_start + self.place.q_len - self.place.kv_start))
 
     @property
     def mask(self) -> Mask | None:
@@ -110,7 +110,7 @@ class MaskRule:
 
     def dense(self) -> Tensor:
         """The mask as transformers' sdpa would get it: bool, True = may attend, [batch, 1, q, kv]."""
-        filled: Tensor = masking_utils.sdpa_mask(
+        filled = masking_utils.sdpa_mask(
             batch_size=self.batch,
             q_length=self.place.q_len,
             kv_length=self.place.kv_len,
@@ -123,6 +123,7 @@ class MaskRule:
             use_vmap=self.use_vmap,
             device=self.place.device,
         )
+        assert filled is not None, "sdpa_mask left out a mask although it was told not to"
         return filled
 
 
@@ -140,12 +141,13 @@ class LazyMask(Tensor):
 
     @staticmethod
     def __new__(
-        cls,
+        cls: type[LazyMask],
         rule: MaskRule,
         *,
         dtype: torch.dtype = torch.bool,
         original: Callable[[], Tensor | None] | None = None,
     ) -> LazyMask:
+        """Make a tensor without storage."""
         shape = (rule.batch, 1, rule.place.q_len, rule.place.kv_len)
         mask: LazyMask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=rule.place.device)
         mask.rule = rule
@@ -174,7 +176,7 @@ class LazyMask(Tensor):
         return LazyMask(rule, dtype=self.dtype, original=functools.partial(_cut_original, self.original, index))
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
@@ -187,7 +189,7 @@ class LazyMask(Tensor):
         args, kwargs = pytree.tree_map_only(LazyMask, LazyMask.filled, (args, kwargs))
         return func(*args, **kwargs)
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]
         return f"LazyMask({tuple(self.shape)})"
 
 
@@ -209,7 +211,7 @@ def _cut(rule: MaskRule, index: Any) -> MaskRule | None:
     """The rule for ``mask[:, :, rows, keys]``; None when the index asks for anything else."""
     if not (isinstance(index, tuple) and len(index) <= 4 and all(isinstance(part, slice) for part in index)):
         return None
-    batch, heads, rows, keys = (*index, *(_ALL,) * (4 - len(index)))
+    batch, heads, rows, keys = [*index, _ALL, _ALL, _ALL][:4] if index else [_ALL] * 4
     if batch != _ALL or heads != _ALL or rows.step not in (None, 1) or keys.step not in (None, 1):
         return None
     first, last, _ = rows.indices(rule.place.q_len)

@@ -51,7 +51,7 @@ class MaskBook:
                 self._left_out.append((id(config), rule))
             elif isinstance(made, Tensor) and made.dim() == 4 and not isinstance(made, LazyMask):
                 self._made[made.untyped_storage()] = _Made(
-                    rule, made.stride(2), made.stride(3), made.storage_offset(), _version(made)
+                    rule, made.stride(2), made.stride(3), int(made.storage_offset()), _version(made)
                 )
             elif not isinstance(made, Tensor):
                 self._made[made] = rule
@@ -67,9 +67,7 @@ class MaskBook:
             made = self._made.get(mask.untyped_storage())
         return _cut_from(made, mask) if isinstance(made, _Made) else None
 
-    def find_left_out(
-        self, config: Any, batch: int, q_len: int, kv_len: int, *, causal: bool
-    ) -> MaskRule | None:
+    def find_left_out(self, config: Any, batch: int, q_len: int, kv_len: int, *, causal: bool) -> MaskRule | None:
         """The latest rule of these lengths for which transformers made no tensor; the same configuration's first."""
         with self._lock:
             fitting = [
@@ -97,7 +95,7 @@ def _cut_from(made: _Made, mask: Tensor) -> MaskRule | None:
         return None
     if q_len == place.q_len and mask.storage_offset() == made.offset:
         return rule.first_keys(kv_len)
-    row, odd = divmod(mask.storage_offset() - made.offset, made.row_stride) if made.row_stride else (0, 1)
+    row, odd = divmod(int(mask.storage_offset()) - made.offset, made.row_stride) if made.row_stride else (0, 1)
     if odd or row < 0 or row + q_len > place.q_len or kv_len > place.kv_len:
         return None
     return rule.rows(row, q_len).first_keys(kv_len)

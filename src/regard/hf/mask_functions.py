@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 from transformers import masking_utils
 
 from regard.ops import Causal, Documents, Mask, Padding, SlidingWindow, Where
@@ -144,7 +145,10 @@ def _intersection(
     names = [_shape_of(part)[0] for part in parts]
     if "packed_sequence_mask_function" in names:
         # Within a document positions grow by one, so rules about distance and order read the same on plain indices.
-        parts = [_unpacked(part) if name == "remap_positions_for_packed_sequence" else part for part, name in zip(parts, names, strict=True)]
+        parts = [
+            _unpacked(part) if name == "remap_positions_for_packed_sequence" else part
+            for part, name in zip(parts, names, strict=True)
+        ]
         parts = _flatten(tuple(parts))
     found = [_translate(part, place, use_vmap) for part in parts]
     if any(isinstance(part, Causal) for part in found):
@@ -218,7 +222,7 @@ def _mapped(function: MaskFunction, b: Tensor, h: Tensor, i: Tensor, j: Tensor) 
     if i.shape[0] > 1:
         rows = [_mapped(function, b[row : row + 1], h, i[row : row + 1], j) for row in range(i.shape[0])]
         return torch.cat(rows)
-    with masking_utils.TransformGetItemToIndex():
+    with TransformGetItemToIndex():
         expanded: Tensor = masking_utils._vmap_expansion_sdpa(function)(
             b.flatten(), h.flatten()[:1], i.flatten(), j.flatten()
         )

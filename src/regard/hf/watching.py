@@ -24,15 +24,16 @@ from regard.hf.beams import BeamFollower
 from regard.hf.lazy_mask import LazyMask, MaskRule
 from regard.hf.mask_book import MaskBook
 from regard.lens._call import AttentionCall
-from regard.lens._frames import in_backward, quiet
+from regard.lens._frames import quiet
 from regard.lens._session import Session
+from regard.lens.adapters import Adapter, KnownMask
 
 AttentionFunction = Callable[..., tuple[Tensor, Any]]
 _UPPER_LEFT = ("sdpa",)
 _NO_MASK_IS_NO_MASK = ("eager", "paged|eager", None)
 
 
-class TransformersAdapter:
+class TransformersAdapter(Adapter):
     """Listens at transformers' interfaces while any session is attached; leaves them as they were afterwards."""
 
     def __init__(self) -> None:
@@ -44,16 +45,18 @@ class TransformersAdapter:
         self._wrapped: dict[str, tuple[Any, Any]] = {}
 
     @contextmanager
-    def attach(self, session: Session) -> Iterator[None]:
+    def attach(self, session: Session, model: nn.Module) -> Iterator[None]:
         """Observe the session's model until the context ends."""
-        configs = _configs(session.model)
+        configs = _configs(model)
         entry = (session, frozenset(configs))
         with self._lock:
             if not self._sessions:
                 self._listen()
             self._sessions.append(entry)
             # A custom implementation without a mask function gets no masks from transformers; regard needs its own.
-            unmasked = {config._attn_implementation for config in configs.values()} if session.serve == "regard" else set()
+            unmasked = (
+                {config._attn_implementation for config in configs.values()} if session.serve == "regard" else set()
+            )
             self._wrap_masks(unmasked - {None})
         try:
             yield
@@ -63,9 +66,10 @@ class TransformersAdapter:
                 if not self._sessions:
                     self._unlisten()
 
-    def known_mask(self, tensor: Tensor) -> MaskRule | None:
-        """The rule behind a mask that transformers made."""
-        return self._book.find(tensor)
+    def known_mask(self, tensor: Tensor) -> KnownMask | None:
+        """What is known about a mask tensor, if transformers made it."""
+        rule = self._book.find(tensor)
+        return None if rule is None else KnownMask(rule.mask, rule.q_start, rule.kv_start, rule.kv_len)
 
     def _sessions_of(self, module: nn.Module) -> list[Session]:
         return [session for session, _ in self._sessions if session.knows(module)]
@@ -85,7 +89,7 @@ class TransformersAdapter:
     def _unlisten(self) -> None:
         AttentionInterface.get_interface = self._get_interface  # type: ignore[method-assign]
         self._beams.unlisten()
-        mapping = AttentionMaskInterface._global_mapping
+        mapping: dict[str, Any] = AttentionMaskInterface._global_mapping
         for name, (original, wrapper) in self._wrapped.items():
             if mapping.get(name) is not wrapper:
                 continue  # somebody registered another one meanwhile
@@ -97,7 +101,7 @@ class TransformersAdapter:
         self._book.clear()
 
     def _wrap_masks(self, also: set[str]) -> None:
-        mapping = AttentionMaskInterface._global_mapping
+        mapping: dict[str, Any] = AttentionMaskInterface._global_mapping
         for name in {*mapping, *also} - self._wrapped.keys():
             original = mapping.get(name)
             wrapper = functools.partial(self._mask, original, name)
@@ -108,7 +112,7 @@ class TransformersAdapter:
         """Stand in for one mask function of transformers."""
         config = call.get("config")
         watching = [session for session, configs in self._sessions if id(config) in configs]
-        if not watching or args or in_backward():
+        if not watching or args:
             return original(*args, **call) if original is not None else None
         rule = MaskRule.of_call(**call)
         make = functools.partial(original, **{**call, "q_offset": rule.q_start}) if original is not None else _nothing
@@ -134,7 +138,7 @@ class TransformersAdapter:
         sessions = self._sessions_of(module)
         lazy = isinstance(attention_mask, LazyMask)
         own_mask = attention_mask.original() if lazy and function is not _regard() else attention_mask
-        if not sessions or in_backward():
+        if not sessions:
             return function(module, query, key, value, own_mask, **kwargs)
         call: AttentionCall | None = None
         try:
@@ -209,16 +213,18 @@ def _nothing(**_: Any) -> None:
 
 
 def _regard() -> AttentionFunction:
-    return AttentionInterface._global_mapping[NAME]
+    known: dict[str, Any] = AttentionInterface._global_mapping
+    function: AttentionFunction = known[NAME]
+    return function
 
 
 def _configs(model: nn.Module) -> dict[int, Any]:
     """Every configuration that a module of the model, or a configuration in it, holds; by identity."""
     found: dict[int, Any] = {}
-    waiting = [module.config for module in model.modules() if hasattr(getattr(module, "config", None), "_attn_implementation")]
+    waiting: list[Any] = [getattr(module, "config", None) for module in model.modules()]
     while waiting:
         config = waiting.pop()
-        if config is None or id(config) in found:
+        if not hasattr(config, "_attn_implementation") or id(config) in found:
             continue
         found[id(config)] = config
         waiting.extend(getattr(config, name, None) for name in config.sub_configs)

@@ -27,7 +27,9 @@ def has_no_softmax(module: nn.Module) -> bool:
 
 def attention_modules(model: nn.Module) -> dict[str, nn.Module]:
     """The innermost modules that look like attention, by name, in the order of the model."""
-    named = {name: module for name, module in model.named_modules() if is_attention_like(module) or has_no_softmax(module)}
+    named = {
+        name: module for name, module in model.named_modules() if is_attention_like(module) or has_no_softmax(module)
+    }
     return {
         name: module
         for name, module in named.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from regard.lens._attention_like import attention_modules, has_no_softmax
 from regard.lens._session import Session
 from regard.records import Coverage
 
@@ -12,7 +11,6 @@ _VIA = {
     "softmax": "from its own softmax",
 }
 
-
 def coverage(session: Session) -> tuple[Coverage, ...]:
     """Account for every module that attends or looks as if it could.
 
@@ -20,21 +18,16 @@ def coverage(session: Session) -> tuple[Coverage, ...]:
         One entry per module, in the order of the model: ``seen``, ``partly`` (some calls, or with an assumption), or
         ``not seen``.
     """
-    modules = attention_modules(session.model)
     ways: dict[str, list[str]] = {}
     for layer in session.layers:
         ways.setdefault(layer.name, []).append(layer.via)
     order = {name: place for place, name in enumerate(session.names.values())}
-    names = sorted({*modules, *ways, *session.refusals, *session.remarks}, key=lambda name: order[name])
-    return tuple(_entry(session, name, ways.get(name, []), linear=_linear(modules, name)) for name in names)
+    noted = {name for texts in (session.refusals, session.remarks) for name, lines in texts.items() if lines}
+    names = sorted({*session.candidates, *ways, *noted}, key=lambda name: order[name])
+    return tuple(_entry(session, name, ways.get(name, [])) for name in names)
 
 
-def _linear(modules: dict[str, object], name: str) -> bool:
-    module = modules.get(name)
-    return module is not None and has_no_softmax(module)  # type: ignore[arg-type]
-
-
-def _entry(session: Session, name: str, ways: list[str], *, linear: bool) -> Coverage:
+def _entry(session: Session, name: str, ways: list[str]) -> Coverage:
     refusals, remarks = session.refusals.get(name, []), list(session.remarks.get(name, []))
     if name in session.fused:
         remarks.append("torch's fused fast path, where it applies, is off while watched: outputs agree to about 1e-6")
@@ -42,16 +35,14 @@ def _entry(session: Session, name: str, ways: list[str], *, linear: bool) -> Cov
         how = ", ".join(_VIA[way] for way in dict.fromkeys(ways))
         status = "partly" if refusals else "seen"
         return Coverage(name, status, "; ".join([how, *refusals, *remarks]))
-    return Coverage(name, "not seen", "; ".join([*(refusals or [_why(session, name, linear)]), *remarks]))
+    return Coverage(name, "not seen", "; ".join([*(refusals or [_why(session, name)]), *remarks]))
 
 
-def _why(session: Session, name: str, linear: bool) -> str:
+def _why(session: Session, name: str) -> str:
     if session.pattern is not None and session.pattern.search(name) is None:
         return f"left out by modules={session.pattern.pattern!r}"
-    if linear:
+    if session.candidates.get(name):
         return "no softmax attention (linear attention, a state space or a recurrence)"
-    if name in session.elsewhere:
-        return "called from another thread, where torch's function modes do not reach"
     if name in session.called:
         return "called, but no attention function or softmax of a known form was met in it"
     return "never called"

@@ -43,6 +43,7 @@ def with_empty_rows(call: AttentionCall, count: int) -> AttentionCall:
 
 def _longer(mask: Mask, batch: int, count: int) -> Mask:
     """The mask for a larger batch: every tensor in it that has a row per batch row gets more."""
+    parts: dict[str, Any]
     match mask:
         case And() | Or() | Not():
             parts = {field.name: _longer(getattr(mask, field.name), batch, count) for field in fields(mask)}
@@ -57,7 +58,7 @@ def _longer(mask: Mask, batch: int, count: int) -> Mask:
             return Where(lambda b, h, i, j: fn(b.clamp(max=batch - 1), h, i, j))
         case _:
             return mask
-    return replace(mask, **parts)  # type: ignore[type-var]
+    return replace(mask, **parts)
 
 
 def _pad_batch(tensor: Any, batch: int, count: int) -> Any:

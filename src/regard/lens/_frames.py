@@ -40,6 +40,10 @@ class FrameStack(threading.local):
                 return frame
         return None
 
+    def clear(self) -> None:
+        """Nothing runs any more."""
+        self.frames.clear()
+
     @property
     def top(self) -> Frame | None:
         """The innermost running module."""
@@ -64,13 +68,13 @@ def quiet() -> Iterator[None]:
 
 
 def is_quiet() -> bool:
-    """Whether the current thread is inside ``quiet()`` or inside a running backward (a checkpoint recomputes)."""
-    return _quiet.depth > 0 or in_backward()
+    """Whether the current thread is inside ``quiet()``."""
+    return _quiet.depth > 0
 
 
 def in_backward() -> bool:
     """Whether autograd is executing a backward in this thread: what runs now was counted in the forward."""
-    return int(torch._C._current_graph_task_id()) != -1  # type: ignore[attr-defined]
+    return int(torch._C._current_graph_task_id()) != -1
 
 
 def hook_every_module(model: nn.Module, begin: Any, end: Any) -> list[Any]:

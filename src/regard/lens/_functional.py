@@ -1,8 +1,9 @@
-"""The way in for plain PyTorch: a function mode that sees attention functions and softmaxes wherever they are called."""
+"""The way in for plain PyTorch: a function mode that sees attention functions and softmaxes wherever they run."""
 
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +13,10 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from regard.lens._call import AttentionCall, Kind, kind_of
-from regard.lens._frames import Frame, is_quiet
+from regard.lens._frames import Frame, is_quiet, quiet
 from regard.lens._heads import multi_head_call, multi_head_output
 from regard.lens._own_softmax import note_softmax
 from regard.lens._session import Session
-from regard.lens.adapters import Adapter
 from regard.ops import Causal
 
 _SDPA = inspect.Signature(
@@ -31,64 +31,107 @@ _SDPA = inspect.Signature(
             ("is_causal", False),
         )
     ]
-    + [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in (("scale", None), ("enable_gqa", False))]
+    + [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, default in (("scale", None), ("enable_gqa", False))
+    ]
 )
 
 
+_Watcher = tuple[Session, Frame]
+
+
+class _Active(threading.local):
+    """The sessions whose models are running in this thread, and the mode that listens for them."""
+
+    def __init__(self) -> None:
+        self.sessions: list[Session] = []
+        self.mode: FunctionalMode | None = None
+
+
+_active = _Active()
+
+
 class FunctionalMode(TorchFunctionMode):
-    """Observes the attention functions that one session's model calls in this thread.
+    """Sees every torch function that a thread calls while a watched model runs in it.
 
-    Args:
-        session: Where calls are written down.
-        adapters: Asked what they know about a mask.
+    One mode per thread serves all sessions, so nested watches write the same calls down.
     """
-
-    def __init__(self, session: Session, adapters: tuple[Adapter, ...]) -> None:
-        super().__init__()
-        self.session = session
-        self.adapters = adapters
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         handler = _HANDLERS.get(func)
-        frame = self.session.frames.top if handler is not None else None
-        if handler is None or frame is None or is_quiet():
+        if handler is None or is_quiet():
             return func(*args, **kwargs)
-        return handler(self, frame, func, args, kwargs)
+        watchers = [(session, frame) for session in _active.sessions if (frame := session.frames.top) is not None]
+        return handler(watchers, func, args, kwargs)
+
+
+def listen(session: Session) -> None:
+    """The session's model starts to run in this thread."""
+    _active.sessions.append(session)
+    if _active.mode is None:
+        _active.mode = FunctionalMode()
+        _active.mode.__enter__()  # type: ignore[no-untyped-call]
+
+
+def unlisten(session: Session) -> None:
+    """It has ended."""
+    if session in _active.sessions:
+        _active.sessions.remove(session)
+    if not _active.sessions and _active.mode is not None:
+        _active.mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        _active.mode = None
+
+
+def _serves(watchers: list[_Watcher]) -> bool:
+    return any(session.serve == "regard" and session.wants(frame.module) for session, frame in watchers)
+
+
+def _record(watchers: list[_Watcher], call: AttentionCall) -> None:
+    for session, frame in watchers:
+        session.record(frame.module, call, via="functional")
 
 
 def _scaled_dot_product(
-    mode: FunctionalMode, frame: Frame, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    watchers: list[_Watcher],
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     bound = _SDPA.bind(*args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments
-    call, value = _sdpa_call(mode, frame, given)
-    if mode.session.serve == "regard" and mode.session.wants(frame.module):
-        output = mode.session.output(call, value, given["dropout_p"])
-        shape = (*given["query"].shape[:-1], value.shape[-1])
-        output = output.reshape(shape)
-    else:
-        output = func(*args, **kwargs)
-    mode.session.record(frame.module, call, via="functional")
+    call, value = _sdpa_call(*watchers[-1], given)
+    with quiet():
+        if _serves(watchers):
+            output = Session.output(call, value, given["dropout_p"])
+            output = output.reshape(*given["query"].shape[:-1], value.shape[-1])
+        else:
+            output = func(*args, **kwargs)
+    _record(watchers, call)
     return output
 
 
-def _sdpa_call(mode: FunctionalMode, frame: Frame, given: dict[str, Any]) -> tuple[AttentionCall, Tensor]:
+def _sdpa_call(session: Session, frame: Frame, given: dict[str, Any]) -> tuple[AttentionCall, Tensor]:
     """Translate the arguments of ``F.scaled_dot_product_attention``."""
     query, key, value = (_four_dimensions(given[name]) for name in ("query", "key", "value"))
     q_len, kv_len = query.shape[2], key.shape[2]
     batch = max(query.shape[0], key.shape[0])
-    query, key, value = (tensor.expand(batch, -1, -1, -1) for tensor in (query, key, value))
+    heads = max(query.shape[1], key.shape[1])
+    query = query.expand(batch, heads, -1, -1)
+    key, value = key.expand(batch, -1, -1, -1), value.expand(batch, -1, -1, -1)
     attn_mask = given["attn_mask"]
     kind = kind_of(frame.name, given["query"], given["key"], q_len=q_len, kv_len=kv_len)
+    if kind == "cross" and session.grows(frame.module, q_len=q_len, kv_len=kv_len):
+        kind = "self"
     place: dict[str, Any] = {"q_start": 0, "kv_start": 0}
     if given["is_causal"]:
         place["mask"] = Causal()  # torch aligns it to the upper left: query 0 sees key 0
     elif attn_mask is not None:
-        place = _masked(mode, attn_mask, given["query"], kind, q_len=q_len, kv_len=kv_len)
+        place = _masked(session, attn_mask, given["query"], kind, q_len=q_len, kv_len=kv_len)
         kv_len = place.pop("kv_len", kv_len)
         key, value = key[:, :, :kv_len], value[:, :, :kv_len]
     elif kind == "self":
@@ -99,15 +142,15 @@ def _sdpa_call(mode: FunctionalMode, frame: Frame, given: dict[str, Any]) -> tup
 
 
 def _masked(
-    mode: FunctionalMode, attn_mask: Tensor, query: Tensor, kind: Kind, *, q_len: int, kv_len: int
+    session: Session, attn_mask: Tensor, query: Tensor, kind: Kind, *, q_len: int, kv_len: int
 ) -> dict[str, Any]:
     """What a mask tensor says, from the adapter that saw it being made or from its own values."""
-    for adapter in mode.adapters:
+    for adapter in session.adapters:
         known = adapter.known_mask(attn_mask)
         if known is not None:
             return {"mask": known.mask, "q_start": known.q_start, "kv_start": known.kv_start, "kv_len": known.kv_len}
     wide = attn_mask.expand(*query.shape[:-2], *attn_mask.shape[-2:]) if query.dim() > 4 else attn_mask
-    wide = _four_dimensions(wide) if wide.dim() != 2 else wide[None, None]
+    wide = _four_dimensions(wide)
     place: dict[str, Any] = {"q_start": kv_len - q_len if kind == "self" else None}
     place["mask" if attn_mask.dtype == torch.bool else "bias"] = wide
     return place
@@ -115,34 +158,42 @@ def _masked(
 
 def _four_dimensions(tensor: Tensor) -> Tensor:
     """[..., heads, length, dim] as [batch, heads, length, dim]; three dimensions are one head per batch row."""
+    if tensor.dim() == 2:
+        return tensor[None, None]
     if tensor.dim() == 3:
         return tensor[:, None]
     return tensor.reshape(-1, *tensor.shape[-3:]) if tensor.dim() > 4 else tensor
 
 
 def _multi_head(
-    mode: FunctionalMode, frame: Frame, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    watchers: list[_Watcher],
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     bound = _MULTI_HEAD.bind(*args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments
-    kind = kind_of(
-        frame.name, given["query"], given["key"], q_len=given["query"].shape[0], kv_len=given["key"].shape[0]
-    )
-    call, value = multi_head_call(given, kind)
-    if mode.session.serve == "regard" and mode.session.wants(frame.module):
-        output: Any = multi_head_output(mode.session, given, call, value)
-    else:
-        output = func(*args, **kwargs)
-    mode.session.record(frame.module, call, via="functional")
+    query, key = given["query"], given["key"]
+    with quiet():
+        call, value = multi_head_call(
+            given, kind_of(watchers[-1][1].name, query, key, q_len=query.shape[0], kv_len=key.shape[0])
+        )
+        output = multi_head_output(given, call, value) if _serves(watchers) else func(*args, **kwargs)
+    _record(watchers, call)
     return output
 
 
 def _softmax(
-    mode: FunctionalMode, frame: Frame, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    watchers: list[_Watcher],
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
-    note_softmax(mode.session, args, kwargs)
-    return func(*args, **kwargs)
+    for session, _ in watchers:
+        note_softmax(session, args, kwargs)
+    with quiet():
+        return func(*args, **kwargs)
 
 
 _MULTI_HEAD = inspect.signature(functional.multi_head_attention_forward)

@@ -48,11 +48,11 @@ def multi_head_call(given: dict[str, Any], kind: Kind) -> tuple[AttentionCall, T
     return AttentionCall(query=query, key=key, kind=kind, mask=mask, bias=bias, q_start=0), value
 
 
-def multi_head_output(session: Session, given: dict[str, Any], call: AttentionCall, value: Tensor) -> Any:
+def multi_head_output(given: dict[str, Any], call: AttentionCall, value: Tensor) -> Any:
     """Finish one call from its attention: project the output, average the weights if they were asked for."""
     dropout_p = given["dropout_p"] if given["training"] else 0.0
-    batch, heads, q_len, _ = call.query.shape
-    context = session.output(call, value, dropout_p).permute(2, 0, 1, 3).reshape(q_len, batch, -1)
+    batch, _, q_len, _ = call.query.shape
+    context = Session.output(call, value, dropout_p).permute(2, 0, 1, 3).reshape(q_len, batch, -1)
     output = functional.linear(context, given["out_proj_weight"], given["out_proj_bias"])
     unbatched = given["query"].dim() == 2
     output = output[:, 0] if unbatched else output
@@ -63,8 +63,8 @@ def multi_head_output(session: Session, given: dict[str, Any], call: AttentionCa
     return output, matrix[0] if unbatched else matrix
 
 
-def _and(mask: Mask | None, tensor: Tensor) -> Mask | Tensor:
-    return tensor if mask is None else mask & Allowed(tensor)
+def _and(mask: Mask | Tensor | None, tensor: Tensor) -> Mask | Tensor:
+    return mask & Allowed(tensor) if isinstance(mask, Mask) else tensor
 
 
 def _batched(tensor: Tensor) -> Tensor:

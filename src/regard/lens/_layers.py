@@ -100,7 +100,9 @@ class Layer:
 
     def __repr__(self) -> str:
         turn = f"[{self.index}]" if self.index else ""
-        return f"Layer({self.name}{turn}: {self.kind}, {self.num_heads} heads, {self.q_positions.shape[1]}×{self.kv_len})"
+        return (
+            f"Layer({self.name}{turn}: {self.kind}, {self.num_heads} heads, {self.q_positions.shape[1]}×{self.kv_len})"
+        )
 
 
 _LARGEST_KEPT_MASK = 2**22

@@ -55,9 +55,8 @@ def recording_of(
     if left_out:
         shown = ", ".join(dict.fromkeys(left_out))
         notes = (*notes, f"left out, because their batch is not the {items} given items: {shown}")
-    architecture = type(session.model).__name__
     return Recording(
-        model=Model(model_name or architecture, architecture=architecture),
+        model=Model(model_name or session.architecture, architecture=session.architecture),
         sequences=tuple(tuple(item) for item in sequences),
         calls=tuple(calls),
         coverage=coverage(session),
@@ -137,13 +136,11 @@ def _mask(layer: Layer) -> tuple[MaskProgram | None, bool]:
         return None, False
     if all(step.mask is None for step in layer.calls):
         return None, True
-    programs = [_program(layer, step) for step in layer.calls]
-    if len(programs) == 1:
-        return programs[0], programs[0] is not None
-    joined = _joined(layer, [program for program in programs if program is not None])
-    if joined is None or len(programs) != len([program for program in programs if program is not None]):
+    programs = [program for step in layer.calls if (program := _program(layer, step)) is not None]
+    if len(programs) < len(layer.calls):
         return None, False
-    return joined, True
+    joined = programs[0] if len(programs) == 1 else _joined(layer, programs)
+    return joined, joined is not None
 
 
 def _joined(layer: Layer, programs: Sequence[MaskProgram]) -> MaskProgram | None:
@@ -182,7 +179,7 @@ def _same(joined: MaskProgram, program: MaskProgram, layer: Layer, step: Attenti
 def _program(layer: Layer, step: AttentionStep) -> MaskProgram | None:
     """The mask of one call as a program; None for a mask that only a Python function knows."""
     if step.mask is None:
-        return None
+        return MaskProgram((int(Op.EVERYTHING),))
     mask: Mask = Allowed(step.mask) if isinstance(step.mask, Tensor) else step.mask
     q_len, kv_len = step.q_end - step.q_start, step.kv_end - step.kv_start
     geometry = Geometry(

@@ -14,9 +14,10 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.errors import DTypeError, ShapeError, UnsupportedError
+from regard.lens._attention_like import attention_modules, has_no_softmax
 from regard.lens._call import AttentionCall
 from regard.lens._empty_rows import with_empty_rows
-from regard.lens._frames import FrameStack, quiet
+from regard.lens._frames import FrameStack, in_backward, quiet
 from regard.lens._layers import AttentionStep, Layer
 from regard.ops import Observation, Probe, attend, measure
 
@@ -37,20 +38,20 @@ class Session:
     def __init__(
         self, model: nn.Module, probes: Sequence[Probe], *, serve: Serve, modules: str | None, eager_limit: int
     ) -> None:
-        self.model = model
+        self.architecture = type(model).__name__
         self.probes = tuple(probes)
         self.serve: Serve = serve
         self.eager_limit = eager_limit
         self.names = {id(module): name for name, module in model.named_modules()}
+        self.candidates = {name: has_no_softmax(module) for name, module in attention_modules(model).items()}
         self.pattern = re.compile(modules) if modules is not None else None
         self.frames = FrameStack()
-        self.thread = threading.get_ident()
+        self.adapters: tuple[Adapter, ...] = ()
         self.lock = threading.RLock()
         self.layers: list[Layer] = []
         self.refusals: dict[str, list[str]] = defaultdict(list)
         self.remarks: dict[str, list[str]] = defaultdict(list)
         self.called: set[str] = set()
-        self.elsewhere: set[str] = set()
         self.fused: set[str] = set()
         self._by_module: dict[int, list[Layer]] = defaultdict(list)
         self._beside: dict[str, tuple[int, int]] = {}
@@ -65,8 +66,14 @@ class Session:
         name = self.names.get(id(module))
         return name is not None and (self.pattern is None or self.pattern.search(name) is not None)
 
+    def grows(self, module: nn.Module, *, q_len: int, kv_len: int) -> bool:
+        """Whether the keys are those of an earlier call of the module and one for each new query: a cache."""
+        return any(layer.kind == "self" and layer.kv_end + q_len == kv_len for layer in self._by_module[id(module)])
+
     def record(self, module: nn.Module, call: AttentionCall, *, via: str) -> None:
         """Gather the probes of one call, or write down why that was not possible."""
+        if in_backward():  # a checkpoint computes again what was counted in the forward
+            return
         name = self.names[id(module)]
         with self.lock:
             self._remark(self.remarks[name], call.notes)

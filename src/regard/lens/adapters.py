@@ -7,8 +7,9 @@ watched model contains a module of that library, so that neither the library nor
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
-from typing import Protocol
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -16,40 +17,33 @@ from regard.lens._session import Session
 from regard.ops import Mask
 
 
-class KnownMask(Protocol):
-    """A mask tensor that an adapter saw being made: what it says, and where its rows and columns sit."""
+@dataclass(frozen=True, eq=False)
+class KnownMask:
+    """What an adapter knows of a mask tensor that it saw being made.
 
-    @property
-    def mask(self) -> Mask | None:
-        """The mask as a value; None when everything is allowed."""
-        ...
+    Args:
+        mask: The mask as a value; None when everything is allowed.
+        q_start: Absolute position of the first query.
+        kv_start: Absolute position of the first key.
+        kv_len: How many keys matter; later ones are masked for every query.
+    """
 
-    @property
-    def q_start(self) -> int:
-        """Absolute position of the first query."""
-        ...
-
-    @property
-    def kv_start(self) -> int:
-        """Absolute position of the first key."""
-        ...
-
-    @property
-    def kv_len(self) -> int:
-        """How many keys matter; later ones are masked for every query."""
-        ...
+    mask: Mask | None
+    q_start: int
+    kv_start: int
+    kv_len: int
 
 
-class Adapter(Protocol):
+class Adapter(ABC):
     """One library's way in."""
 
-    def attach(self, session: Session) -> AbstractContextManager[object]:
+    @abstractmethod
+    def attach(self, session: Session, model: nn.Module) -> AbstractContextManager[object]:
         """Observe the session's model until the context ends; everything is as before afterwards."""
-        ...
 
+    @abstractmethod
     def known_mask(self, tensor: Tensor) -> KnownMask | None:
-        """What is known about a mask tensor that the library made, if it is one."""
-        ...
+        """What is known about a mask tensor, if the library made it."""
 
 
 # Library whose modules call for it → module of regard that registers the adapter when imported.

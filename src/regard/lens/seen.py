@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Many
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regard.errors import ConfigError, message, must_be
 from regard.lens._coverage import coverage
 from regard.lens._layers import Layer
 from regard.lens._recording import recording_of
 from regard.lens._session import Session
-from regard.records import Coverage, Recording, Sequence
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence as Many
+from regard.records import Coverage, Recording, Sequence, Token
 
 
 class Seen:
@@ -44,7 +42,9 @@ class Seen:
             raise ConfigError(
                 message(
                     "seen[…]",
-                    must_be("name", f"a module with one layer, or a pair: ({wanted!r}, 0 … {len(found) - 1})", repr(name)),
+                    must_be(
+                        "name", f"a module with one layer, or a pair: ({wanted!r}, 0 … {len(found) - 1})", repr(name)
+                    ),
                     hint="a shared module, or a second run inside one watch, makes several layers",
                 )
             )
@@ -57,22 +57,55 @@ class Seen:
         return coverage(self._session)
 
     def recording(
-        self, *, sequences: Many[Many[Sequence]] = (), model_name: str | None = None, notes: Many[str] = ()
+        self,
+        *,
+        tokens: Many[str] | Many[Many[str]] = (),
+        sequences: Many[Many[Sequence]] = (),
+        model_name: str | None = None,
+        notes: Many[str] = (),
     ) -> Recording:
         """Everything seen, as data that can be saved, loaded without torch, and looked at.
 
         Args:
+            tokens: The tokens as strings, for one text or for each batch item; a plain form of ``sequences``.
             sequences: Per batch item, the sequences its queries and keys come from: one for a model that reads a
-                text, source and target for a translation. Without it positions have no text.
+                text, source and target for a translation. Without either, positions have no text.
             model_name: Shown on the page; the class of the model by default.
             notes: Remarks to keep with it.
 
         Returns:
             A recording that shares no memory with the model.
+
+        Raises:
+            ConfigError: Both ``tokens`` and ``sequences``.
         """
+        if tokens and sequences:
+            raise ConfigError(message("recording", "`tokens` and `sequences` exclude each other."))
+        if tokens:
+            items = [tokens] if isinstance(tokens[0], str) else tokens
+            sequences = [[_spelled([*map(str, item)])] for item in items]
         return recording_of(self._session, sequences=sequences, model_name=model_name, notes=notes)
 
-    def save(self, path: str | Path, **options: Any) -> None:
-        """Write ``recording(...)`` to a folder; takes the same options, and ``redact_text`` and ``as_zip``."""
-        saving = {name: options.pop(name) for name in ("redact_text", "as_zip") if name in options}
-        self.recording(**options).save(path, **saving)
+    def save(self, path: str | Path, *, as_zip: bool | None = None, redact_text: bool = False, **options: Any) -> Path:
+        """Write ``recording(**options)``.
+
+        Args:
+            path: By custom ``NAME.regard``: a folder.
+            as_zip: One zip file instead; None means: if the path ends in ``.zip``.
+            redact_text: Leave out everything that tells the text.
+            **options: As for ``recording``.
+
+        Returns:
+            The path that was written.
+        """
+        return self.recording(**options).save(path, as_zip=as_zip, redact_text=redact_text)
+
+
+def _spelled(tokens: Many[str]) -> Sequence:
+    """Tokens without a text: the text is the tokens with spaces between."""
+    found, place = [], 0
+    for token in tokens:
+        size = len(token.encode())
+        found.append(Token(token, place, place + size))
+        place += size + 1
+    return Sequence("input", " ".join(tokens), tuple(found))

@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 from regard.errors import all_problems, must_be
-from regard.lens._attention_like import attention_modules
 from regard.lens._frames import Frame, hook_every_module
-from regard.lens._functional import FunctionalMode
+from regard.lens._functional import listen, unlisten
 from regard.lens._own_softmax import finish_softmax
 from regard.lens._session import Serve, Session
 from regard.lens.adapters import adapters_for
@@ -62,15 +61,17 @@ def watch(
     _check(model, probes, serve, modules, eager_limit)
     session = Session(model, probes, serve=serve, modules=modules, eager_limit=eager_limit)
     seen = Seen(session)
-    adapters = adapters_for(model)
+    session.adapters = adapters_for(model)
     with ExitStack() as stack:
-        for handle in hook_every_module(model, lambda module: _begin(session, module), lambda module: _end(session, module)):
+        for handle in hook_every_module(
+            model, lambda module: _begin(session, module), lambda module: _end(session, module)
+        ):
             stack.callback(handle.remove)
         if any(isinstance(module, (nn.MultiheadAttention, nn.TransformerEncoderLayer)) for module in model.modules()):
-            stack.enter_context(_fast_path.off(session))
-        for adapter in adapters:
-            stack.enter_context(adapter.attach(session))
-        stack.enter_context(FunctionalMode(session, adapters))
+            stack.enter_context(_fast_path.off(session, model))
+        for adapter in session.adapters:
+            stack.enter_context(adapter.attach(session, model))
+        stack.callback(_abandon, session)
         yield seen
 
 
@@ -102,16 +103,24 @@ def _begin(session: Session, module: nn.Module) -> None:
     name = session.names.get(id(module))
     if name is None:  # added to the model after the watch began
         return
-    session.frames.push(Frame(module, name))
     session.called.add(name)
-    if threading.get_ident() != session.thread:
-        session.elsewhere.add(name)
+    if session.frames.top is None:
+        listen(session)
+    session.frames.push(Frame(module, name))
 
 
 def _end(session: Session, module: nn.Module) -> None:
     frame = session.frames.pop(module)
     if frame is not None:
+        if session.frames.top is None:
+            unlisten(session)
         finish_softmax(session, frame)
+
+
+def _abandon(session: Session) -> None:
+    """Forget a forward that an interrupt cut off, for which torch calls no hooks."""
+    session.frames.clear()
+    unlisten(session)
 
 
 class _FastPath:
@@ -123,19 +132,16 @@ class _FastPath:
         self._was = True
 
     @contextmanager
-    def off(self, session: Session) -> Iterator[None]:
+    def off(self, session: Session, model: nn.Module) -> Iterator[None]:
         """Keep the fast path off; the session's coverage names the modules that had it."""
         with self._lock:
             if self._users == 0:
                 self._was = torch.backends.mha.get_fastpath_enabled()
                 torch.backends.mha.set_fastpath_enabled(False)
             self._users += 1
-            if self._was and not session.model.training:
-                session.fused |= {
-                    name
-                    for name, module in attention_modules(session.model).items()
-                    if isinstance(module, nn.MultiheadAttention)
-                }
+            if self._was:
+                heads = (module for module in model.modules() if isinstance(module, nn.MultiheadAttention))
+                session.fused |= {session.names[id(module)] for module in heads if not module.training}
         try:
             yield
         finally:

@@ -90,7 +90,6 @@ class _Tensors:
         self.file = manifest.file
         self.entries = manifest["tensors"].fields()
         self._pieces: dict[tuple[str, str], np.ndarray] = {}
-        self._used: set[str] = set()
         names = [chunk["file"].text() for chunk in manifest["chunks"].entries()]
         if len(set(names)) < len(names):
             refuse(self.file, "the manifest lists a chunk twice.")
@@ -118,9 +117,8 @@ class _Tensors:
     def take(self, node: Node) -> np.ndarray:
         """The array that a place of the manifest names; each has one place."""
         name = node.text()
-        if name not in self.entries or name in self._used:
-            node.wrong("the name of a tensor that is listed and used nowhere else")
-        self._used.add(name)
+        if name not in self.entries:
+            node.wrong("the name of a tensor that the manifest lists")
         entry = self.entries[name]
         dtype, shape = entry["dtype"].text(), tuple(size.whole() for size in entry["shape"].entries())
         if dtype not in _DTYPES:

@@ -183,7 +183,7 @@ def _write_zip(recording: Recording, file: Path, *, folder: str) -> None:
                 # A fixed date: the same recording gives the same bytes.
                 entry = zipfile.ZipInfo(f"{folder}/{name}", date_time=(1980, 1, 1, 0, 0, 0))
                 entry.external_attr = 0o644 << 16
-                archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
+                archive.writestr(entry, content, zipfile.ZIP_DEFLATED, compresslevel=1)
 
             _write(recording, sink)
         out.flush()

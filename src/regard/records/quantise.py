@@ -32,7 +32,8 @@ def restore(levels: UInt8[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"
     """The weights that bytes stand for."""
     table = np.exp2(FLOOR_LOG2 + (np.arange(256) - 1.0) * STEP)
     table[0] = 0
-    return table.astype(np.float32)[levels]
+    values: np.ndarray = table.astype(np.float32)[levels]
+    return values
 
 
 def pool(weights: Float[np.ndarray, "*batch q k"], *, rows: int, cols: int) -> Float64[np.ndarray, "*batch rows cols"]:
@@ -60,7 +61,7 @@ def pool(weights: Float[np.ndarray, "*batch q k"], *, rows: int, cols: int) -> F
 def pool_map(
     heat_map: Float[np.ndarray, "*batch r c"], *, q_len: int, rows: int, cols: int
 ) -> Float64[np.ndarray, "*batch rows cols"]:
-    """A smaller map of a map; exact where ``rows`` divides r and ``cols`` divides c.
+    """A smaller map of a map: exact where ``rows`` divides r and ``cols`` divides c, else up to one old bin off.
 
     Args:
         heat_map: A map of ``q_len`` queries.
@@ -69,11 +70,11 @@ def pool_map(
         cols: Key bins of the result.
 
     Raises:
-        ShapeError: The new sizes do not divide the old.
+        ShapeError: The new sizes are larger than the old, or less than 1.
     """
     old_rows, old_cols = heat_map.shape[-2:]
-    if rows < 1 or cols < 1 or old_rows % rows or old_cols % cols:
-        expected = f"divisors of {old_rows} and {old_cols}"
+    if not (1 <= rows <= old_rows and 1 <= cols <= old_cols):
+        expected = f"from 1 to {old_rows} and {old_cols}"
         raise ShapeError(message("pool_map", must_be("rows and cols", expected, f"{rows} and {cols}")))
     counts = np.bincount(np.arange(q_len) * old_rows // max(q_len, 1), minlength=old_rows).astype(np.float64)
     return _mean_bins(_sum_bins(heat_map.astype(np.float64), cols, axis=-1), counts, rows)

@@ -1,0 +1,91 @@
+"""Tiny models on disk, and a place to run commands in."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from regard.cli.app import main
+from regard.hf.loading import quiet
+
+
+class Place:
+    """An empty working folder, and what a command printed there."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+
+    def run(self, *arguments: str) -> int:
+        code = main(arguments)
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+    def page(self, name: str = "attention.html") -> dict:
+        """The data inside a page."""
+        text = (self.folder / name).read_text(encoding="utf-8")
+        (data,) = re.findall(r'<script type="application/json" id="regard-data">(.*?)</script>', text, flags=re.DOTALL)
+        return json.loads(data)
+
+    @property
+    def files(self) -> list[str]:
+        return sorted(path.name for path in self.folder.iterdir())
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, capsys) -> Place:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return Place(folder, capsys)
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """A byte is a token; 256 ends a text and pads."""
+    alphabet = {piece: number for number, piece in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    backend = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.post_processor = processors.ByteLevel(trim_offsets=True)
+    backend.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>", pad_token="<end>")
+
+
+def saved(folder: Path, model: PreTrainedModel) -> str:
+    with quiet():
+        model.save_pretrained(folder)
+        byte_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def writer(tmp_path_factory) -> str:
+    """A decoder with 64 positions."""
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=257, n_embd=16, n_layer=3, n_head=2, n_positions=64, bos_token_id=256, eos_token_id=None
+    )
+    return saved(tmp_path_factory.mktemp("models") / "writer", GPT2LMHeadModel(config))
+
+
+@pytest.fixture(scope="session")
+def translator(tmp_path_factory) -> str:
+    """An encoder-decoder without a limit."""
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=257, d_model=16, d_kv=8, d_ff=16, num_layers=2, num_decoder_layers=2, num_heads=2,
+        decoder_start_token_id=256, pad_token_id=256, eos_token_id=None,
+    )  # fmt: skip
+    return saved(tmp_path_factory.mktemp("models") / "translator", T5ForConditionalGeneration(config))
