@@ -338,7 +338,7 @@ def test_c18_pieces_of_one_character_on_the_page():
 def test_c22_a_page_too_large_leaves_out_the_least_needed_first():
     calls = [probed(400, 400, bins=256, heads=4, top=16, name=f"layer.{i}", layer=i)[1] for i in range(4)]
     recording = recording_of(*calls)
-    full = page(recording, max_mb=100)
+    full = page(recording, max_mb=100.0)
     sizes, previous = [], len(full)
     for share in (0.9, 0.6, 0.3, 0.1):
         limit = share * len(full)
@@ -358,7 +358,7 @@ def test_c22_a_page_too_large_leaves_out_the_least_needed_first():
     with pytest.raises(ConfigError, match=r"`max_mb` must be at least [0-9.]+ for this recording, but is 0\.0"):
         page(recording, max_mb=0.01)
     with pytest.raises(ConfigError, match="more than 0"):
-        page(recording, max_mb=0)
+        page(recording, max_mb=0.0)
 
 
 def test_short_pages_too_large_lose_exact_weights_and_say_so():
