@@ -303,6 +303,7 @@ def test_c17_padding_at_the_start_is_marked():
     tokens = payload["items"][0]["sequences"]["input"]["tokens"]
     assert [token.get("pad", False) for token in tokens] == [True, True, False, False]
     assert not any("no_row" in token for token in tokens)
+    assert payload["notes"] == ["Item 0, input: the first 2 tokens are padding: their rows mean nothing."]
 
 
 def test_special_tokens_that_are_seen_are_not_padding():
