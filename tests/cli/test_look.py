@@ -41,8 +41,9 @@ def test_the_weights_are_those_of_eager(place):
     recording = Recording.load(place.folder / "bank.regard")
     with loading.quiet():
         folder = loading._minilm_folder()
-        tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(
-            folder, attn_implementation="eager"
+        tokenizer, model = (
+            AutoTokenizer.from_pretrained(folder),
+            AutoModel.from_pretrained(folder, attn_implementation="eager"),
         )
     tokenizer.backend_tokenizer.no_padding()
     with torch.no_grad():
@@ -224,7 +225,10 @@ def test_an_unreadable_file(place):
 
 def test_text_and_what_is_written_must_fit_together(place, writer):
     assert place.run("look", "x" * 60, "--model", writer, "--generate", "5") == 2
-    assert place.err == "regard: the text is 60 tokens and 5 to generate long, but writer has only 64 positions; shorten it.\n"
+    assert (
+        place.err
+        == "regard: the text is 60 tokens and 5 to generate long, but writer has only 64 positions; shorten it.\n"
+    )
     assert place.files == []
 
 
