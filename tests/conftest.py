@@ -33,6 +33,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile(
     "explore", derandomize=False, deadline=None, max_examples=400, database=None, print_blob=True
 )
+hypothesis.settings.register_profile(
+    "first", parent=hypothesis.settings.get_profile("default"), phases=[hypothesis.Phase.generate]
+)  # --hypothesis-profile=first: show the first failure as it was found, without the time to make it small
 hypothesis.settings.load_profile("default")  # the same examples everywhere; look further with --hypothesis-profile
 
 _POISON_INT = -(2**62) // 3
@@ -59,10 +62,12 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture
-def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run as a person does, without the shape checker: for tests of the messages that regard itself gives."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+@pytest.fixture(scope="module")
+def unchecked() -> Iterator[None]:
+    """Run as a person does, without the shape checker: to read regard's own messages, or for speed in long loops."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+        yield
 
 
 def _poisoned(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -1,8 +1,8 @@
 import os
 import re
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -23,9 +23,11 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_help_is_quick():
     def seconds() -> float:
-        began = time.perf_counter()
+        """Of the processor: what else the machine does must not fail this test."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert python("-m", "regard", "--help").returncode == 0
-        return time.perf_counter() - began
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     assert min(seconds() for _ in range(3)) < 0.5
 

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import shutil
+import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -357,6 +358,14 @@ def note(opened: Opened, what: str) -> None:
     opened.trouble.append(what)
 
 
+def until(page: Any, expression: str, seconds: float = 10) -> None:
+    """Wait for an expression to be true. (`wait_for_function` evaluates strings, which the page's policy forbids.)"""
+    end = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"never true: {expression}"
+        page.wait_for_timeout(20)
+
+
 @pytest.fixture
 def open_page(open_html):
     """Open a recording."""
@@ -370,5 +379,5 @@ def recordings():
 
     return SimpleNamespace(
         Recording=Recording, bank=bank, long=long, cross=cross, scripts=scripts, hostile=hostile,
-        html_of=html_of, words=words, patterns=patterns, HOSTILE=HOSTILE, BANK=BANK,
+        until=until, html_of=html_of, words=words, patterns=patterns, HOSTILE=HOSTILE, BANK=BANK,
     )  # fmt: skip

@@ -13,7 +13,7 @@ def pooled(recordings):
     return recordings.long(2048, layers=1, heads=1)
 
 
-def test_cells_are_exact_or_say_that_they_are_not(open_page, pooled):
+def test_cells_are_exact_or_say_that_they_are_not(open_page, recordings, pooled):
     weights = pooled.weights[0][0, 0]
     opened = open_page(pooled)
     page = opened.page
@@ -38,7 +38,7 @@ def test_cells_are_exact_or_say_that_they_are_not(open_page, pooled):
     assert "≈ pooled into 256 × 256 bins" in page.inner_text(".matrix .caption")
 
 
-def test_zooms_to_single_weights(open_page, pooled):
+def test_zooms_to_single_weights(open_page, recordings, pooled):
     opened = open_page(pooled)
     page = opened.page
     weights = pooled.weights[0][0, 0]
@@ -48,7 +48,7 @@ def test_zooms_to_single_weights(open_page, pooled):
     opened.point_at(row, best)
     for _ in range(12):
         page.keyboard.press("+")
-    page.wait_for_function("regard.state().cellWidth > 12")
+    recordings.until(page, "regard.state().cellWidth > 12")
     point = opened.state()["point"]
     assert abs(point["row"] - row) <= 8
     for key, step in (("ArrowDown", row - point["row"]), ("ArrowRight", best - point["col"])):
@@ -64,7 +64,7 @@ def test_zooms_to_single_weights(open_page, pooled):
     assert opened.state()["zoom"] == pytest.approx(1)
 
 
-def test_wheel_zooms_where_the_pointer_is(open_page, pooled):
+def test_wheel_zooms_where_the_pointer_is(open_page, recordings, pooled):
     opened = open_page(pooled)
     opened.point_at(500, 400)
     before = opened.state()["point"]
@@ -78,13 +78,13 @@ def test_wheel_zooms_where_the_pointer_is(open_page, pooled):
     assert abs(after["col"] - before["col"]) <= 1
 
 
-def test_text_is_built_only_where_it_is_seen(open_page, pooled):
+def test_text_is_built_only_where_it_is_seen(open_page, recordings, pooled):
     page = open_page(pooled).page
     assert 0 < page.locator(".tok").count() < 1500
     page.evaluate("document.querySelector('.text').scrollTop = 1e6")
     page.wait_for_selector('[data-p="2047"]')
     page.hover('[data-p="2040"]')
-    page.wait_for_function("document.querySelector('.details h3').textContent.includes('2040')")
+    recordings.until(page, "document.querySelector('.details h3').textContent.includes('2040')")
 
 
 def test_thousands_of_tokens_open_fast_and_stay_smooth(open_html, recordings):

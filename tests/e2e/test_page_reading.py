@@ -41,7 +41,7 @@ def test_equal_words_are_two_rows(open_page, recordings):
     page = opened.page
     for position in (2, 7):
         page.hover(f'[data-p="{position}"]')
-        page.wait_for_function(f"document.querySelector('.details h3').textContent.includes('{position}')")
+        recordings.until(page, f"document.querySelector('.details h3').textContent.includes('{position}')")
         first = page.locator(".lists li .number").first.inner_text()
         assert float(first) == pytest.approx(made.weights[0][0, 0, position].max(), rel=1e-3)
 
@@ -88,11 +88,11 @@ def test_means_over_heads(open_page, recordings):
     made = recordings.bank()
     opened = open_page(made)
     opened.page.click("text=Mean of layer")
-    opened.page.wait_for_function("regard.state().loaded && regard.state().averaged === 12")
+    recordings.until(opened.page, "regard.state().loaded && regard.state().averaged === 12")
     value = opened.page.evaluate("regard.cell(3, 2).value")
     assert value == pytest.approx(made.weights[0][0, :, 3, 2].mean(), rel=1e-6)
     opened.page.click("text=Mean of all")
-    opened.page.wait_for_function("regard.state().loaded && regard.state().averaged === 72")
+    recordings.until(opened.page, "regard.state().loaded && regard.state().averaged === 72")
     value = opened.page.evaluate("regard.cell(3, 2).value")
     assert value == pytest.approx(np.mean([weights[0, :, 3, 2] for weights in made.weights]), rel=1e-6)
     assert opened.page.inner_text(".which") == "Mean over 72 heads of 6 layers"
@@ -115,7 +115,7 @@ def test_heads_sorted_by_entropy(open_page, recordings):
     made = recordings.bank()
     page = open_page(made).page
     page.select_option("#sort", "entropy")
-    page.wait_for_function("document.querySelector('.heads .layer').textContent === ''")
+    recordings.until(page, "document.querySelector('.heads .layer').textContent === ''")
     labels = [label.split(", head ") for label in page.locator(".heads button").evaluate_all(
         "buttons => buttons.map(button => button.getAttribute('aria-label'))")]  # fmt: skip
     order = [(int(layer.removeprefix("Layer ")), int(head)) for layer, head in labels]
@@ -135,7 +135,7 @@ def test_cross_attention_and_cached_positions(open_page, recordings):
     opened = open_page(made)
     page = opened.page
     page.click('[aria-label^="Layer 0 (cross"][aria-label$="head 1"]')
-    page.wait_for_function("regard.state().name === 'decoder.0.cross'")
+    recordings.until(page, "regard.state().name === 'decoder.0.cross'")
     state = opened.state()
     assert state["rows"] == [2, 3, 4, 5]
     assert state["cols"] == [0, 1, 2, 3, 4, 5]
@@ -149,7 +149,27 @@ def test_cross_attention_and_cached_positions(open_page, recordings):
     assert sums["between"] == pytest.approx(weights[2, 2], rel=1e-6)
     page.keyboard.press("Escape")
     page.hover("#t-q-6")
-    page.wait_for_function("document.querySelector('.facts').textContent.includes('has not been a query')")
+    recordings.until(page, "document.querySelector('.facts').textContent.includes('has not been a query')")
+
+
+def test_lines_ask_both_ways(open_page, recordings):
+    opened = open_page(recordings.bank())
+    page = opened.page
+    box = page.locator(".lines canvas").bounding_box()
+    page.mouse.move(box["x"] + 20, box["y"] + 4 + 19 * 7.5)
+    assert opened.state()["hover"] == {"side": "q", "positions": [7]}
+    page.mouse.move(box["x"] + box["width"] - 20, box["y"] + 4 + 19 * 2.5)
+    assert opened.state()["hover"] == {"side": "k", "positions": [2]}
+    recordings.until(page, "document.querySelector('.reading .caption').textContent.includes('attend to the chosen')")
+    page.mouse.down()
+    page.mouse.up()
+    assert opened.state()["direction"] == "in"
+    assert opened.state()["selection"] == {"input": [2]}
+
+
+def test_lines_are_for_short_inputs(open_page, recordings):
+    page = open_page(recordings.long(300, layers=1, heads=1)).page
+    assert page.locator(".lines").is_hidden()
 
 
 def test_several_inputs_with_padding(open_page, recordings):
@@ -162,7 +182,7 @@ def test_several_inputs_with_padding(open_page, recordings):
     opened = open_page(made)
     opened.page.click('[data-p="9"]')
     opened.page.select_option("#item", "1")
-    opened.page.wait_for_function("regard.state().rows.length === 4")
+    recordings.until(opened.page, "regard.state().rows.length === 4")
     state = opened.state()
     assert state["cols"] == [0, 1, 2, 3]
     assert state["selection"] == {}
@@ -180,7 +200,7 @@ def test_nan_is_marked_and_listed(open_page, recordings):
     page = opened.page
     assert "NaN in head 1, row 5" in page.inner_text(".remarks .flag")
     page.click('[aria-label="Layer 0, head 1"]')
-    page.wait_for_function("regard.state().head === 1 && regard.state().loaded")
+    recordings.until(page, "regard.state().head === 1 && regard.state().loaded")
     opened.point_at(5, 3)
     assert "NaN" in readout(page)
     page.hover('[data-p="5"]')

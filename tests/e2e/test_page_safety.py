@@ -85,6 +85,15 @@ def test_says_why_there_is_nothing_to_show(open_html, recordings):
     assert "reads payload schema 1, but the page carries schema 2" in page.inner_text("#problem")
 
 
+def test_without_calls_the_coverage_says_why(open_html, recordings):
+    made = recordings.bank(1, 1)
+    made.calls.clear()
+    made.coverage = [{"name": "layer.0", "status": "not seen", "reason": "its own softmax"}]
+    page = open_html(recordings.html_of(made.payload()), ready=False).page
+    assert "No attention call was seen" in page.inner_text("#problem")
+    assert page.text_content(".coverage td >> nth=1") == "its own softmax"
+
+
 def test_says_what_is_damaged(open_html, recordings):
     payload = recordings.bank(1, 1).payload()
     payload["blobs"]["b2"]["data"] = payload["blobs"]["b2"]["data"][:40]

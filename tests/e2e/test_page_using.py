@@ -67,7 +67,7 @@ def test_no_width_breaks_the_page(open_page, recordings, made):
     page = open_page(getattr(recordings, made)(), width=1920, height=800).page
     for width in (1920, 768, 360):
         page.set_viewport_size({"width": width, "height": 800})
-        page.wait_for_function("document.querySelector('#matrix').clientWidth > 100")
+        recordings.until(page, "document.querySelector('#matrix').clientWidth > 100")
         page.evaluate("() => new Promise(requestAnimationFrame)")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         boxes = page.evaluate("""[...document.querySelectorAll('.panel, .heading, #matrix')].map(
@@ -89,7 +89,7 @@ def test_themes_follow_the_system_and_the_choice(open_page, recordings, scheme):
     assert (page.evaluate(ground) == dark) == (scheme == "dark")
     other = "light" if scheme == "dark" else "dark"
     page.emulate_media(color_scheme=other)
-    page.wait_for_function(f"document.documentElement.dataset.mode === '{other}'")
+    recordings.until(page, f"document.documentElement.dataset.mode === '{other}'")
     page.click("text=Dark")
     assert page.evaluate(ground) == dark
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jaxtyping
+import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
@@ -183,7 +185,13 @@ def biases(
 
 def rules(shape: tuple[int, int, int, int], generator: torch.Generator) -> st.SearchStrategy[Rule]:
     """Masks: every value there is, composed at random by &, | and ~."""
-    leaves = st.sampled_from(range(len(_LEAVES))).map(lambda number: _LEAVES[number](shape, generator))
+
+    def leaf(number: int) -> Rule:
+        with pytest.MonkeyPatch.context() as patch:  # the shape checker draws random numbers: not while drawing
+            patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+            return _LEAVES[number](shape, generator)
+
+    leaves = st.sampled_from(range(len(_LEAVES))).map(leaf)
     return st.recursive(
         leaves,
         lambda inner: st.one_of(

@@ -16,6 +16,7 @@ from regard.ops.testing import Budget, error_budget
 from tests.ops.backends import ALL, DTYPES, each_backend, each_way, play, serve
 from tests.ops.calls import Call, calls
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # many examples; test_oracle.py has the shapes checked
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
 
 

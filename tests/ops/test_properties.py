@@ -15,6 +15,7 @@ from regard.ops.probes import LogSumExp
 from tests.ops.backends import COMPLETE, each_backend, serve
 from tests.ops.calls import Call, calls
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # many examples; test_oracle.py has the shapes checked
 exact_backend = pytest.mark.parametrize("backend", COMPLETE)
 
 

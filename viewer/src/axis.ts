@@ -17,6 +17,23 @@ export interface Axis {
   readonly at: ReadonlyMap<number, number>;
 }
 
+/** Labels are made once for a sequence, and only for tokens that are shown. */
+const made = new WeakMap<Sequence, Map<number, string>>();
+
+function labelAt(source: Sequence, position: number): string {
+  let labels = made.get(source);
+  if (!labels) {
+    labels = new Map();
+    made.set(source, labels);
+  }
+  let text = labels.get(position);
+  if (text === undefined) {
+    text = label(source, position);
+    labels.set(position, text);
+  }
+  return text;
+}
+
 function buildAxis(name: string, source: Sequence, all: readonly number[]): Axis {
   let start = 0;
   let end = all.length;
@@ -27,7 +44,7 @@ function buildAxis(name: string, source: Sequence, all: readonly number[]): Axis
   }
   const positions = Int32Array.from(all.slice(start, end));
   const tokens = Array.from(positions, (position) => source.tokens[position] ?? null);
-  const labels = tokens.map((token, index) => (token ? label(source, positions[index]) : "·"));
+  const labels = tokens.map((token, index) => (token ? labelAt(source, positions[index]) : "·"));
   const at = new Map<number, number>();
   positions.forEach((position, index) => {
     at.set(position, index);

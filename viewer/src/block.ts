@@ -102,7 +102,7 @@ export class TextBlock {
     for (let at = 0; at < units.length; at += UNITS) {
       const part = units.slice(at, at + UNITS);
       const plain = part.map((one) => one.before + one.text + one.after).join("");
-      const element = el("span", { class: "chunk" }, plain);
+      const element = el("span", { class: "chunk", role: "presentation" }, plain);
       this.chunks.push({ element, units: part, spots: null, near: false });
       this.element.append(element);
     }

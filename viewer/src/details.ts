@@ -14,12 +14,24 @@ import type { Model, RowStatistics, View } from "./view";
 const SHORT = 8;
 const LONG = 400;
 
-/** Indices of the largest values, largest first, then by index. NaN comes first: it must not hide. */
+/** Indices of the largest values above zero, largest first, then by index. NaN comes first: it must not hide. */
 export function ranked(values: Float64Array, count: number): number[] {
   const key = (index: number): number => (Number.isNaN(values[index]) ? Number.POSITIVE_INFINITY : values[index]);
-  const order = Array.from(values.keys()).filter((index) => key(index) > 0);
-  order.sort((a, b) => (key(b) === key(a) ? a - b : key(b) - key(a)));
-  return order.slice(0, count);
+  const order: number[] = [];
+  for (let index = 0; index < values.length; index++) {
+    const value = key(index);
+    if (value <= 0 || (order.length === count && value <= key(order[count - 1]))) continue;
+    let low = 0;
+    let high = order.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (key(order[middle]) >= value) low = middle + 1;
+      else high = middle;
+    }
+    order.splice(low, 0, index);
+    if (order.length > count) order.pop();
+  }
+  return order;
 }
 
 const about = (mass: Mass, index: number): string => `${mass.exact[index] ? "" : "≈ "}${weight(mass.values[index])}`;

@@ -28,7 +28,7 @@ export const FONT = '12px ui-sans-serif, system-ui, "Segoe UI", "Noto Sans", "No
 const BOLD = FONT.replace("12px", "600 12px");
 const SMALL = FONT.replace("12px", "10.5px");
 const LABEL = 15;
-const LABEL_HEIGHT = 14;
+const LABEL_HEIGHT = 11;
 
 /** A matrix turned into pixels once, drawn at any zoom. */
 export interface Picture {

@@ -13,6 +13,7 @@ import type { Source } from "./weights";
 const MOST = 128;
 const LINE = 19;
 const TOP = 4;
+const LETTERS = 16;
 /** Of each query, the largest weights that together carry this much. */
 const SHARE = 0.8;
 
@@ -47,7 +48,10 @@ export class LinesPanel {
   private readonly stage: HTMLElement;
   private source: Source | null = null;
   private all: Strand[] = [];
+  private quiet: { source: Source; key: string; canvas: HTMLCanvasElement } | null = null;
   private width = 0;
+  /** Room for the names on either side. */
+  private gutter = 0;
   private readonly redraw = onceAFrame(() => this.draw());
 
   constructor(store: Store) {
@@ -107,32 +111,50 @@ export class LinesPanel {
     if (!view || !source || this.width === 0) return;
     const height = Math.max(source.q.count, source.k.count) * LINE + 2 * TOP;
     const ctx = prepare(this.canvas, this.width, height);
-    const gutter = this.width * 0.34;
+    const gutter = this.measure(ctx, source);
     const stressed = this.stressed(state, view);
+    const loud = stressed ? this.all.filter(stressed) : [];
     const strong = cssVariable("--strong");
-    const accent = cssVariable("--accent");
-    const loud = (strand: Strand): boolean => stressed?.(strand) ?? false;
-    for (const strand of [...this.all].sort((a, b) => Number(loud(a)) - Number(loud(b)) || a.value - b.value)) {
-      const hot = loud(strand);
-      ctx.globalAlpha = stressed && !hot ? 0.08 : Math.min(1, 0.12 + strand.value * 0.88);
-      ctx.strokeStyle = hot ? accent : strong;
+    // The quiet lines are drawn once; pointing at tokens only draws the loud ones over them.
+    const key = `${this.width} ${strong}`;
+    if (this.quiet?.key !== key || this.quiet.source !== source) {
+      const canvas = document.createElement("canvas");
+      this.strokes(prepare(canvas, this.width, height), this.all, strong);
+      this.quiet = { source, key, canvas };
+    }
+    ctx.globalAlpha = stressed ? 0.16 : 1;
+    ctx.drawImage(this.quiet.canvas, 0, 0, this.width, height);
+    this.strokes(ctx, loud, cssVariable("--accent"));
+    ctx.globalAlpha = 1;
+    const ends = { rows: new Set<number>(), cols: new Set<number>() };
+    for (const strand of loud) {
+      ends.rows.add(strand.row);
+      ends.cols.add(strand.col);
+    }
+    this.names(ctx, source.q, gutter, "right", ends.rows);
+    this.names(ctx, source.k, this.width - gutter, "left", ends.cols);
+  }
+
+  private strokes(ctx: CanvasRenderingContext2D, list: readonly Strand[], color: string): void {
+    ctx.strokeStyle = color;
+    for (const strand of [...list].sort((a, b) => a.value - b.value)) {
+      ctx.globalAlpha = Math.min(1, 0.12 + strand.value * 0.88);
       ctx.lineWidth = 0.6 + 3.2 * Math.min(1, strand.value);
       const [y0, y1] = [TOP + (strand.row + 0.5) * LINE, TOP + (strand.col + 0.5) * LINE];
-      const [x0, x1] = [gutter + 5, this.width - gutter - 5];
+      const [x0, x1] = [this.gutter + 5, this.width - this.gutter - 5];
       ctx.beginPath();
       ctx.moveTo(x0, y0);
       ctx.bezierCurveTo(x0 + (x1 - x0) * 0.45, y0, x1 - (x1 - x0) * 0.45, y1, x1, y1);
       ctx.stroke();
     }
     ctx.globalAlpha = 1;
-    const ends = { rows: new Set<number>(), cols: new Set<number>() };
-    for (const strand of this.all) {
-      if (!loud(strand)) continue;
-      ends.rows.add(strand.row);
-      ends.cols.add(strand.col);
-    }
-    this.names(ctx, source.q, gutter, "right", ends.rows);
-    this.names(ctx, source.k, this.width - gutter, "left", ends.cols);
+  }
+
+  private measure(ctx: CanvasRenderingContext2D, source: Source): number {
+    ctx.font = FONT.replace("12px", "600 12px");
+    const names = [...source.q.labels, ...source.k.labels].map((name) => ctx.measureText(clip(name, LETTERS)).width);
+    this.gutter = Math.min(this.width * 0.36, Math.max(...names) + 6);
+    return this.gutter;
   }
 
   private names(
@@ -144,9 +166,9 @@ export class LinesPanel {
   ): void {
     const [ink, muted, accent] = ["--ink", "--muted", "--accent"].map(cssVariable);
     ctx.textBaseline = "middle";
-    const room = this.width * 0.34 - 8;
+    const room = this.gutter - 4;
     for (let i = 0; i < axis.count; i++) {
-      const word = clip(axis.labels[i], 14);
+      const word = clip(axis.labels[i], LETTERS);
       ctx.font = hot.has(i) ? FONT.replace("12px", "600 12px") : FONT;
       ctx.fillStyle = hot.has(i) ? accent : axis.tokens[i]?.special ? muted : ink;
       ctx.textAlign = align;

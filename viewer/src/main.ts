@@ -64,6 +64,14 @@ function start(root: HTMLElement): void {
   const model = new Model(payload, new BlobStore(payload.blobs));
   const store = new Store(INITIAL);
   followTheme(store);
+  if (payload.calls.length === 0) {
+    replace(root, el("header", { class: "top" }, el("h1", {}, el("bdi", {}, payload.title))), notes(payload, store));
+    explain(
+      root,
+      new PayloadError("No attention call was seen, so there is nothing to draw. The coverage below says why."),
+    );
+    return;
+  }
   const help = helpDialog();
   const matrix = new MatrixPanel(store);
   const overview = new Overview(model, store);

@@ -60,7 +60,13 @@ export class MatrixPanel {
 
   constructor(store: Store) {
     this.store = store;
-    this.canvas = el("canvas", { tabindex: 0, role: "img", "aria-describedby": "matrix-help", id: "matrix" });
+    this.canvas = el("canvas", {
+      tabindex: 0,
+      role: "application",
+      "aria-roledescription": "matrix",
+      "aria-describedby": "matrix-help",
+      id: "matrix",
+    });
     this.stage = el("div", { class: "stage" }, this.canvas);
     const button = (label: string, title: string, act: () => void): HTMLElement =>
       el("button", { type: "button", title, "aria-label": title, on: { click: act } }, label);
@@ -121,7 +127,9 @@ export class MatrixPanel {
     const mode = modeOf(theme);
     const key = `${mode} ${scale}`;
     if (this.pictured?.source !== source || this.pictured.key !== key) {
-      this.picture = picture(source, new Palette(mode, scale));
+      const palette = new Palette(mode, scale);
+      this.picture = picture(source, palette);
+      drawLegend(this.legend, palette, this.picture.max, inkFromPage(), !source.exact);
       this.pictured = { source, key };
     }
     const first = view.withoutFirst && source === view.withoutFirst;
@@ -172,7 +180,6 @@ export class MatrixPanel {
     const ctx = prepare(this.canvas, Number.parseFloat(width), Number.parseFloat(height));
     const ink = inkFromPage();
     drawMatrix(ctx, this.port, source, this.picture, palette, ink, marksOf(this.store.state, view), this.angle);
-    drawLegend(this.legend, palette, this.picture.max, ink, !source.exact);
     this.canvas.setAttribute(
       "aria-label",
       `Attention matrix of ${view.call.name}: ${view.q.count} queries by ${view.k.count} keys, largest ${this.picture.max.toPrecision(4)}.`,

@@ -123,7 +123,9 @@ export class Overview {
     const width = this.grid.clientWidth - 34;
     if (width <= 0) return;
     const most = Math.max(...this.model.payload.calls.map((call) => call.heads));
-    const perLine = Math.max(1, Math.min(most, Math.floor((width + GAP) / (LEAST + GAP))));
+    const room = Math.max(1, Math.min(most, Math.floor((width + GAP) / (LEAST + GAP))));
+    // Lines of one layer are about equally long.
+    const perLine = Math.ceil(most / Math.ceil(most / room));
     const size = Math.min(MOST, Math.floor((width + GAP) / perLine) - GAP);
     if (perLine === this.perLine && size === this.size) return;
     this.perLine = perLine;
@@ -223,7 +225,9 @@ export class Overview {
     if (row.drawn === key) return;
     row.drawn = key;
     const palette = new Palette(mode, scale);
-    const sources = await Promise.all(row.cells.map(({ call, head }) => this.model.source(call, item, head)));
+    const sources = await Promise.all(
+      row.cells.map(({ call, head }) => this.model.source(call, item, head, withoutFirst ? undefined : "largest")),
+    );
     const ctx = prepare(row.canvas, row.cells.length * (this.size + GAP) - GAP, this.size);
     ctx.imageSmoothingQuality = "high";
     sources.forEach((source, at) => {

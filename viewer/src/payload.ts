@@ -16,7 +16,10 @@ export function readPayload(root: ParentNode = document): Payload {
   return checkPayload(data);
 }
 
+/** The newer built-in is many times faster; the loop serves browsers that lack it. */
 export function bytesOfBase64(text: string): Uint8Array<ArrayBuffer> {
+  const builtin = Uint8Array as unknown as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> };
+  if (builtin.fromBase64) return builtin.fromBase64(text);
   const binary = atob(text);
   const bytes = new Uint8Array(binary.length);
   for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);

@@ -34,6 +34,38 @@ export function binStart(bin: number, count: number, bins: number): number {
   return Math.ceil((bin * count) / bins);
 }
 
+interface Writable {
+  readonly values: Float32Array;
+  readonly exact: Uint8Array;
+}
+
+/** The bin of every query and every key, and what part of a bin's mass one of its keys gets. */
+interface Shares {
+  readonly rows: Int32Array;
+  readonly cols: Int32Array;
+  readonly parts: Float32Array;
+}
+
+const made = new Map<string, Shares>();
+
+/** Heads of one shape have the same bins: they are counted once. */
+function sharesOf(queries: number, keys: number, rows: number, cols: number): Shares {
+  const name = `${queries} ${keys} ${rows} ${cols}`;
+  let shares = made.get(name);
+  if (!shares) {
+    shares = {
+      rows: Int32Array.from({ length: queries }, (_, i) => binOf(i, queries, rows)),
+      cols: Int32Array.from({ length: keys }, (_, j) => binOf(j, keys, cols)),
+      parts: Float32Array.from(
+        { length: cols },
+        (_, bin) => 1 / Math.max(1, binStart(bin + 1, keys, cols) - binStart(bin, keys, cols)),
+      ),
+    };
+    made.set(name, shares);
+  }
+  return shares;
+}
+
 export class PooledSource implements Source {
   readonly exact = false;
   readonly q: Axis;
@@ -42,6 +74,7 @@ export class PooledSource implements Source {
   private readonly queries: number;
   private readonly keys: number;
   private readonly map: PooledMap | null;
+  private readonly shares: Shares | null;
   private readonly top: Largest | null;
   private readonly keyStart: number;
   private readonly axes: { q: Axis; k: Axis };
@@ -61,6 +94,7 @@ export class PooledSource implements Source {
     this.q = axes.q;
     this.k = axes.k;
     this.map = stored.map;
+    this.shares = this.map && sharesOf(shape.queries, shape.keys, this.map.rows, this.map.cols);
     this.top = stored.top;
   }
 
@@ -124,29 +158,20 @@ export class PooledSource implements Source {
     };
   }
 
-  /** A bin's mass shared evenly among its keys; −1 without a map. An empty bin is exact: all its weights are zero. */
-  private even(query: number, key: number): number {
-    const map = this.map;
-    if (!map) return -1;
-    const r = binOf(query, this.queries, map.rows);
-    const c = binOf(key, this.keys, map.cols);
-    const step = map.steps[r * map.cols + c];
-    if (step === 0) return 0;
-    const width = binStart(c + 1, this.keys, map.cols) - binStart(c, this.keys, map.cols);
-    return map.meaning[step] / Math.max(1, width);
-  }
-
   /** What is known of a weight that is not in the table: never above the bound, exact (1) when it must be zero. */
-  private guess(
-    query: number,
-    key: number,
-    bound: number | null,
-    line: { values: Float32Array; exact: Uint8Array },
-    at: number,
-  ): void {
-    const even = this.even(query, key);
-    line.exact[at] = even === 0 || bound === 0 ? 1 : 0;
-    line.values[at] = line.exact[at] ? 0 : bound === null ? Math.max(0, even) : Math.min(Math.max(0, even), bound);
+  private guess(query: number, key: number, bound: number | null, line: Writable, at: number): void {
+    const { map, shares } = this;
+    // A bin's mass is shared evenly among its keys. An empty bin is exact: all its weights are zero.
+    let even = 0;
+    let exact = bound === 0;
+    if (map && shares) {
+      const col = shares.cols[key];
+      const step = map.steps[shares.rows[query] * map.cols + col];
+      even = map.meaning[step] * shares.parts[col];
+      exact ||= step === 0;
+    }
+    line.exact[at] = exact ? 1 : 0;
+    line.values[at] = exact ? 0 : bound === null ? even : Math.min(even, bound);
   }
 
   row(index: number): Line {

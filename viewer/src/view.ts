@@ -40,6 +40,7 @@ export interface RowStatistics {
 export class Model {
   readonly payload: Payload;
   readonly blobs: BlobStore;
+  private readonly known = new Map<string, { q: Axis; k: Axis }>();
 
   constructor(payload: Payload, blobs: BlobStore) {
     this.payload = payload;
@@ -67,11 +68,19 @@ export class Model {
   }
 
   axes(call: number, item: number): { q: Axis; k: Axis } {
-    const record = this.payload.calls[call];
-    return { q: queryAxis(this.payload, record, item), k: keyAxis(this.payload, record, item) };
+    const key = `${call} ${item}`;
+    let found = this.known.get(key);
+    if (!found) {
+      const record = this.payload.calls[call];
+      found = { q: queryAxis(this.payload, record, item), k: keyAxis(this.payload, record, item) };
+      this.known.set(key, found);
+    }
+    return found;
   }
 
-  async source(call: number, item: number, head: number, axes = this.axes(call, item)): Promise<Source | null> {
+  /** One head's weights. A thumbnail of a pooled map can do `without` the tables of largest weights. */
+  async source(call: number, item: number, head: number, without?: "largest"): Promise<Source | null> {
+    const axes = this.axes(call, item);
     const record = this.payload.calls[call];
     const place = item * record.heads + head;
     if (record.exact && record.weights !== null) {
@@ -79,7 +88,10 @@ export class Model {
       const size = record.q * record.k;
       return new ExactSource(data.subarray(place * size, (place + 1) * size), record.k, axes.q, axes.k);
     }
-    const [map, top] = await Promise.all([this.map(record, place), this.top(record, place)]);
+    const [map, top] = await Promise.all([
+      this.map(record, place),
+      without && record.map ? null : this.top(record, place),
+    ]);
     if (!map && !top) return null;
     return new PooledSource({ queries: record.q, keys: record.k, keyStart: record.k_start }, axes, { map, top });
   }
@@ -119,7 +131,7 @@ export class Model {
         : (heads === "layer" ? [call] : this.alike(call)).flatMap((at) =>
             Array.from({ length: this.payload.calls[at].heads }, (_, h): [number, number] => [at, h]),
           );
-    const found = await Promise.all(wanted.map(([at, h]) => this.source(at, item, h, axes)));
+    const found = await Promise.all(wanted.map(([at, h]) => this.source(at, item, h)));
     const parts = found.filter((source) => source !== null);
     const usable = parts.length === wanted.length && axes.q.count > 0 && axes.k.count > 0;
     const raw = usable ? (parts.length === 1 ? parts[0] : new MeanSource(parts)) : null;
@@ -175,7 +187,7 @@ export class Model {
     const record = this.payload.calls[call];
     if (record.entropy !== null) {
       const place = item * record.heads + head;
-      const rows = await this.slice(record.entropy, place, record.q, queryAxis(this.payload, record, item));
+      const rows = await this.slice(record.entropy, place, record.q, this.axes(call, item).q);
       return rows && rows.length > 0 ? rows.reduce((sum, value) => sum + value, 0) / rows.length : null;
     }
     const source = await this.source(call, item, head);

@@ -126,26 +126,34 @@ export class MeanSource implements Source {
 
   grid(): Grid {
     if (this.cached) return this.cached;
-    const first = this.parts[0].grid();
-    const values = new Float32Array(first.values.length);
+    const { rows, cols, values } = this.parts[0].grid();
+    const sums = new Float64Array(values.length);
     for (const part of this.parts) {
       const add = part.grid().values;
-      for (let i = 0; i < values.length; i++) values[i] += add[i];
+      for (let i = 0; i < sums.length; i++) sums[i] += add[i];
     }
-    for (let i = 0; i < values.length; i++) values[i] /= this.parts.length;
-    this.cached = { rows: first.rows, cols: first.cols, values };
+    this.cached = { rows, cols, values: Float32Array.from(sums, (sum) => sum / this.parts.length) };
     return this.cached;
   }
 
+  /** Complete weights are averaged once; estimates are averaged where they are asked for. */
   row(index: number): Line {
-    return meanOf(this.parts.map((part) => part.row(index)));
+    if (!this.exact) return meanOf(this.parts.map((part) => part.row(index)));
+    const width = this.k.count;
+    return { values: this.grid().values.subarray(index * width, (index + 1) * width), exact: null };
   }
 
   column(index: number): Line {
-    return meanOf(this.parts.map((part) => part.column(index)));
+    if (!this.exact) return meanOf(this.parts.map((part) => part.column(index)));
+    const { values } = this.grid();
+    return {
+      values: Float32Array.from({ length: this.q.count }, (_, i) => values[i * this.k.count + index]),
+      exact: null,
+    };
   }
 
   cell(row: number, col: number): Cell {
+    if (this.exact) return { value: this.grid().values[row * this.k.count + col], exact: true, bound: null, bin: null };
     const cells = this.parts.map((part) => part.cell(row, col));
     const mean = (pick: (cell: Cell) => number): number =>
       cells.reduce((sum, cell) => sum + pick(cell), 0) / cells.length;

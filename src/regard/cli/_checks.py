@@ -22,14 +22,14 @@ _FEATURES = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd
 def run() -> int:
     """Print everything, one line each; 1 if a check fails."""
     for name, value in (*_versions(), *_machine(), *_models(), ("browser", _browser())):
-        print(f"{name:<14} {value}")
+        print(f"{name:<16} {value}")
     failed = 0
     for name, error in _backends():
         failed += error is not None and not error.startswith("not available")
-        print(f"{'check ' + name:<14} {error or 'ok'}")
+        print(f"{'check ' + name:<16} {error or 'ok'}")
     viewer = _viewer()
     failed += viewer is not None
-    print(f"{'check viewer':<14} {viewer or 'ok'}")
+    print(f"{'check viewer':<16} {viewer or 'ok'}")
     if failed:
         print(f"regard: {failed} checks failed", file=sys.stderr)
     return 1 if failed else 0
@@ -85,7 +85,7 @@ def _backends() -> Iterator[tuple[str, str | None]]:
     inputs = [torch.randn(size, generator=generator) for size in shape.values()]
     mask = ops.Causal() & ops.SlidingWindow(40)
     exact = ops.attend(*(tensor.double() for tensor in inputs), mask=mask, backend="reference")
-    for name in ("reference", "torch", "tiled", "native"):
+    for name in ops.available_backends():
         try:
             got = ops.attend(*inputs, mask=mask, backend=name)  # type: ignore[arg-type]
         except Exception as error:  # whatever goes wrong on this machine is the answer

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from types import TracebackType
-from typing import Self
 
 _PATIENCE = 2.0
 _EVERY_ON_SCREEN = 0.2
@@ -34,7 +33,7 @@ class Progress:
         self._finished = threading.Event()
         self._teller = threading.Thread(target=self._tell, daemon=True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Progress:
         self._teller.start()
         return self
 

@@ -55,17 +55,23 @@ def _differentiable(call: Call, inputs: tuple[Tensor | None, ...], grad: Tensor,
     return tuple(next(grads) if want else None for want in wanted)
 
 
+def _mask_tensors(call: Call) -> tuple[Tensor, ...]:
+    """What backward reads of the mask. Saved like an input, so that torch notices when somebody writes to it."""
+    return () if call.mask is None else call.mask.tensors
+
+
 class _Tiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, *inputs: Tensor | None) -> Tensor:
         done = tiled.forward(call)
         ctx.call, ctx.done = call, done
-        ctx.save_for_backward(*inputs)
+        ctx.save_for_backward(*inputs, *_mask_tensors(call))
         return done.output.to(call.query.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[None, *Grads]:
-        inputs, wanted = ctx.saved_tensors, ctx.needs_input_grad[1:]
+        wanted = ctx.needs_input_grad[1:]
+        inputs = ctx.saved_tensors[: len(wanted)]
         if torch.is_grad_enabled():
             return None, *_differentiable(ctx.call, inputs, grad, wanted)
         found = tiled.backward(with_inputs(ctx.call, inputs), ctx.done, grad)
@@ -87,14 +93,14 @@ class _Sdpa(torch.autograd.Function):
             )
             output = sdpa.forward(with_inputs(call, inner))
         ctx.call, ctx.inner, ctx.output = call, inner, output
-        ctx.save_for_backward(*inputs)
+        ctx.save_for_backward(*inputs, *_mask_tensors(call))
         return output.detach()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[None, *Grads]:
         wanted = ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():
-            return None, *_differentiable(ctx.call, ctx.saved_tensors, grad, wanted)
+            return None, *_differentiable(ctx.call, ctx.saved_tensors[: len(wanted)], grad, wanted)
         chosen = [tensor for tensor, want in zip(ctx.inner, wanted, strict=True) if want]
         grads = iter(torch.autograd.grad(ctx.output, chosen, grad, retain_graph=True))
         return None, *(next(grads) if want else None for want in wanted)

@@ -153,7 +153,7 @@ def _extent(values: Int[Tensor, "b n"], block: int) -> tuple[Int[Tensor, "b bloc
     short = -values.shape[1] % block
     if short:
         values = torch.cat([values, values[:, -1:].expand(-1, short)], dim=1)
-    return torch.aminmax(values.reshape(len(values), -1, block), dim=2)
+    return torch.aminmax(values.reshape(len(values), values.shape[1] // block, block), dim=2)
 
 
 def _document_bounds(key_ids: Tensor, query_ids: Tensor, q_block: int, k_block: int) -> Blocks:
@@ -174,7 +174,8 @@ def _tensor_bounds(allowed: Bool[Tensor, "b h i j"], q_block: int, k_block: int)
                 shape = [*blocks.shape]
                 shape[dim] = short
                 blocks = torch.cat([blocks, blocks.new_full(shape, pad)], dim=dim)
-                split = (*blocks.shape[:dim], -1, size, *blocks.shape[dim + 1 :])
+                count = blocks.shape[dim] // size  # not -1: another length may be 0
+                split = (*blocks.shape[:dim], count, size, *blocks.shape[dim + 1 :])
                 blocks = reduce(blocks.reshape(split), dim=dim + 1)
         result.append(blocks)
     return result[0], result[1]
@@ -233,7 +234,7 @@ def lower(mask: masks.Mask, geometry: Geometry, *, caller: str) -> Lowered:
             case masks.Prefix(length):
                 code.extend((Op.PREFIX, keep(_lengths(length, geometry, caller))))
             case masks.Allowed(tensor) | masks.Blocked(tensor):
-                code.extend((Op.ALLOWED, keep(_four_dims(tensor, geometry, caller, type(node).__name__))))
+                code.extend((Op.ALLOWED, keep(four_dims(tensor, geometry, caller, f"{type(node).__name__}(tensor)"))))
                 code.extend((Op.NOT,) if isinstance(node, masks.Blocked) else ())
             case masks.Where(fn):
                 functions.append(fn)
@@ -276,14 +277,14 @@ def _lengths(length: int | Tensor, geometry: Geometry, caller: str) -> Tensor:
     return length.long()
 
 
-def _four_dims(tensor: Tensor, geometry: Geometry, caller: str, name: str) -> Tensor:
+def four_dims(tensor: Tensor, geometry: Geometry, caller: str, name: str) -> Tensor:
     """Read [kv], [q, kv], [batch, q, kv] or four dimensions as four dimensions of bool."""
     full = (geometry.batch, geometry.num_heads, geometry.q_len, geometry.kv_len)
     tensor = tensor if tensor.dtype == torch.bool else tensor != 0
     shaped = tensor[:, None] if tensor.dim() == 3 else tensor[(None,) * (4 - tensor.dim())]
-    if any(have not in (1, need) for have, need in zip(shaped.shape, full, strict=True)):
+    if tensor.dim() > 4 or any(have not in (1, need) for have, need in zip(shaped.shape, full, strict=True)):
         expected = f"broadcastable to [batch, heads, q_len, kv_len] = {full}"
-        raise ShapeError(message(caller, must_be(f"{name}(tensor)", expected, f"of shape {tuple(tensor.shape)}")))
+        raise ShapeError(message(caller, must_be(name, expected, f"of shape {tuple(tensor.shape)}")))
     return shaped
 
 

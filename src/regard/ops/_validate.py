@@ -8,12 +8,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
+from regard.errors import ConfigError, DTypeError, ShapeError, all_problems, message, must_be
 from regard.ops import masks
 from regard.ops._call import Call, QStart
-from regard.ops._lower import Lowered, lower, lower_once
+from regard.ops._lower import Lowered, four_dims, lower, lower_once
 from regard.ops._strip import Geometry
 
+_AXES = {
+    "query": ("batch", "num_heads", "q_len", "head_dim"),
+    "key": ("batch", "num_kv_heads", "kv_len", "head_dim"),
+    "value": ("batch", "num_kv_heads", "kv_len", "value_dim"),
+}
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -67,16 +72,12 @@ def make_call(
 def describe(query: Tensor, key: Tensor, value: Tensor | None) -> dict[str, str]:
     """One aligned line per tensor for error messages."""
     lines = {}
-    for name, tensor, names in (
-        ("query", query, ("batch", "num_heads", "q_len", "head_dim")),
-        ("key", key, ("batch", "num_kv_heads", "kv_len", "head_dim")),
-        ("value", value, ("batch", "num_kv_heads", "kv_len", "value_dim")),
-    ):
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor is None:
             continue
         line = f"{tuple(tensor.shape)}  {str(tensor.dtype).removeprefix('torch.')} {tensor.device}"
         if tensor.dim() == 4:
-            line += "  " + " ".join(f"{axis}={size}" for axis, size in zip(names, tensor.shape, strict=True))
+            line += "  " + " ".join(f"{axis}={size}" for axis, size in zip(_AXES[name], tensor.shape, strict=True))
         lines[name] = line
     return lines
 
@@ -96,7 +97,7 @@ def _check_shapes(caller: str, query: Tensor, key: Tensor, value: Tensor | None,
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor is not None and tensor.dim() != 4:
             hint = f"a single sequence of one head is {name}[None, None]" if tensor.dim() == 2 else None
-            refuse(f"`{name}` must have 4 dimensions [batch, heads, length, dim], but has {tensor.dim()}.", hint)
+            refuse(f"`{name}` must have 4 dimensions [{', '.join(_AXES[name])}], but has {tensor.dim()}.", hint)
     for name, tensor in (("key", key), ("value", value)):
         if tensor is not None and tensor.shape[0] != query.shape[0]:
             refuse(f"`{name}` must have the same batch as `query` ({query.shape[0]}), but has {tensor.shape[0]}.")
@@ -129,12 +130,15 @@ def _check_dtypes(caller: str, query: Tensor, key: Tensor, value: Tensor | None,
 
 
 def _check_numbers(caller: str, scale: float | None, logit_softcap: float | None, dropout_p: float) -> None:
+    problems = []
     if scale is not None and not math.isfinite(scale):
-        raise ConfigError(message(caller, must_be("scale", "a finite number", scale)))
+        problems.append(must_be("scale", "a finite number", scale))
     if logit_softcap is not None and not (math.isfinite(logit_softcap) and logit_softcap > 0):
-        raise ConfigError(message(caller, must_be("logit_softcap", "a finite number above 0, or None", logit_softcap)))
+        problems.append(must_be("logit_softcap", "a finite number above 0, or None", logit_softcap))
     if not 0 <= dropout_p <= 1:
-        raise ConfigError(message(caller, must_be("dropout_p", "between 0 and 1", dropout_p)))
+        problems.append(must_be("dropout_p", "between 0 and 1", dropout_p))
+    if problems:
+        raise all_problems(caller, problems)
 
 
 def _geometry(caller: str, query: Tensor, key: Tensor, q_start: QStart, kv_start: int) -> Geometry:
@@ -142,10 +146,9 @@ def _geometry(caller: str, query: Tensor, key: Tensor, q_start: QStart, kv_start
     kv_len = key.shape[2]
     steps = torch.arange(q_len, device=query.device)[None]
     if isinstance(q_start, Tensor):
-        if q_start.dtype.is_floating_point or q_start.dtype == torch.bool or q_start.dim() > 1:
-            actual = f"{q_start.dtype} of shape {tuple(q_start.shape)}"
-            raise ConfigError(message(caller, must_be("q_start", "one integer, or an integer per batch row", actual)))
-        if q_start.dim() == 1 and q_start.shape[0] not in (1, batch):
+        if q_start.dtype.is_floating_point or q_start.dtype == torch.bool:
+            raise DTypeError(message(caller, must_be("q_start", "integers (int64)", q_start.dtype)))
+        if q_start.dim() > 1 or (q_start.dim() == 1 and q_start.shape[0] not in (1, batch)):
             raise ShapeError(message(caller, must_be("q_start", f"of shape ({batch},)", f"{tuple(q_start.shape)}")))
         positions = q_start.to(query.device).long().reshape(-1, 1) + steps
     elif q_start in ("end", "start"):
@@ -179,7 +182,7 @@ def _mask(caller: str, mask: masks.Mask | Tensor | None, geometry: Geometry, q_s
             problem = must_be("mask", expected, f"[batch, kv_len] = {tuple(mask.shape)}")
         hint = "mask=Padding(keep) for padding, mask[None, None] for [q_len, kv_len]"
         raise ShapeError(message(caller, problem, hint=hint))
-    return lower(masks.Allowed(mask), geometry, caller=caller)
+    return lower(masks.Allowed(four_dims(mask, geometry, caller, "mask")), geometry, caller=caller)
 
 
 def _bias(caller: str, bias: Tensor, geometry: Geometry) -> Tensor:
@@ -214,15 +217,17 @@ def in_transform() -> bool:
 
 
 def _sinks(caller: str, sinks: Tensor, geometry: Geometry) -> Tensor:
+    if not sinks.dtype.is_floating_point:
+        raise DTypeError(message(caller, must_be("sinks", "floating point", sinks.dtype)))
     full = (geometry.batch, geometry.num_heads, geometry.q_len)
     shaped: Tensor | None = None
     if sinks.dim() == 1:
         shaped = sinks[None, :, None]
     elif sinks.dim() == 4 and sinks.shape[3] == 1:
         shaped = sinks[..., 0]
-    if shaped is None or not _broadcasts(shaped.shape, full) or not sinks.dtype.is_floating_point:
-        expected = f"floating point of shape [num_heads] = ({geometry.num_heads},) or [batch, heads, q_len, 1]"
-        raise ShapeError(message(caller, must_be("sinks", expected, f"{sinks.dtype} of shape {tuple(sinks.shape)}")))
+    if shaped is None or not _broadcasts(shaped.shape, full):
+        expected = f"of shape [num_heads] = ({geometry.num_heads},) or [batch, heads, q_len, 1]"
+        raise ShapeError(message(caller, must_be("sinks", expected, f"of shape {tuple(sinks.shape)}")))
     return shaped
 
 
