@@ -10,7 +10,6 @@ import regard.hf
 from regard.errors import UnsupportedError
 from regard.lens import watch
 from regard.ops.probes import Rows
-
 from tests.parity.test_models import real_queries, tensors_of
 from tests.parity.tiny_models import MODELS
 

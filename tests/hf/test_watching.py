@@ -14,7 +14,6 @@ from regard.hf.lazy_mask import LazyMask
 from regard.lens import watch
 from regard.ops import Documents
 from regard.ops.probes import Entropy, HeatMap, KeyMass, Rows, TopK
-
 from tests.parity.test_models import eager_weights
 from tests.parity.tiny_models import MODELS, TEXT, scaled, text
 
@@ -195,12 +194,20 @@ def test_gradient_checkpointing_is_counted_once(serve, reentrant):
     torch.testing.assert_close(model.model.layers[0].self_attn.q_proj.weight.grad, expected, atol=1e-4, rtol=1e-3)
 
 
+def _check_replaced_and_fail(before):
+    assert AttentionInterface.__dict__["get_interface"] is not before
+    raise ZeroDivisionError
+
+
 def test_interfaces_are_as_they_were():
     before = AttentionInterface.__dict__["get_interface"], dict(AttentionMaskInterface._global_mapping)
     model = MODELS["llama"].build("sdpa")
-    with pytest.raises(ZeroDivisionError), watch(model, [Entropy()]), watch(model, [Entropy()], serve="regard"):
-        assert AttentionInterface.__dict__["get_interface"] is not before[0]
-        1 / 0  # noqa: B018
+    with (
+        pytest.raises(ZeroDivisionError),
+        watch(model, [Entropy()]),
+        watch(model, [Entropy()], serve="regard"),
+    ):
+        _check_replaced_and_fail(before[0])
     assert (AttentionInterface.__dict__["get_interface"], dict(AttentionMaskInterface._global_mapping)) == before
     assert model.config._attn_implementation == "sdpa"
 
