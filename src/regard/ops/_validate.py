@@ -43,9 +43,8 @@ def make_call(
         ShapeError, DTypeError, ConfigError: as the public functions document.
     """
     query, key, value = _autocast(query), _autocast(key), None if value is None else _autocast(value)
-    described = describe(query, key, value)
-    _check_shapes(caller, query, key, value, described)
-    _check_dtypes(caller, query, key, value, described)
+    _check_shapes(caller, query, key, value)
+    _check_dtypes(caller, query, key, value)
     _check_numbers(caller, scale, logit_softcap, dropout_p)
     geometry = _geometry(caller, query, key, q_start, kv_start)
     seed = None
@@ -90,9 +89,9 @@ def _autocast(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _check_shapes(caller: str, query: Tensor, key: Tensor, value: Tensor | None, described: dict[str, str]) -> None:
+def _check_shapes(caller: str, query: Tensor, key: Tensor, value: Tensor | None) -> None:
     def refuse(problem: str, hint: str | None = None) -> None:
-        raise ShapeError(message(caller, problem, arguments=described, hint=hint))
+        raise ShapeError(message(caller, problem, arguments=describe(query, key, value), hint=hint))
 
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor is not None and tensor.dim() != 4:
@@ -114,19 +113,19 @@ def _check_shapes(caller: str, query: Tensor, key: Tensor, value: Tensor | None,
         refuse(f"`value` must have the same kv_len as `key` ({key.shape[2]}), but has {value.shape[2]}.")
 
 
-def _check_dtypes(caller: str, query: Tensor, key: Tensor, value: Tensor | None, described: dict[str, str]) -> None:
+def _check_dtypes(caller: str, query: Tensor, key: Tensor, value: Tensor | None) -> None:
     if query.dtype not in _FLOATS:
         wanted = "float64, float32, bfloat16 or float16"
-        raise DTypeError(message(caller, must_be("query", wanted, query.dtype), arguments=described))
+        raise DTypeError(message(caller, must_be("query", wanted, query.dtype), arguments=describe(query, key, value)))
     for name, tensor in (("key", key), ("value", value)):
         if tensor is None:
             continue
         if tensor.dtype != query.dtype:
             problem = f"`{name}` must have the dtype of `query` ({query.dtype}), but has {tensor.dtype}."
-            raise DTypeError(message(caller, problem, arguments=described))
+            raise DTypeError(message(caller, problem, arguments=describe(query, key, value)))
         if tensor.device != query.device:
             problem = f"`{name}` must be on the device of `query` ({query.device}), but is on {tensor.device}."
-            raise ConfigError(message(caller, problem, arguments=described))
+            raise ConfigError(message(caller, problem, arguments=describe(query, key, value)))
 
 
 def _check_numbers(caller: str, scale: float | None, logit_softcap: float | None, dropout_p: float) -> None:
