@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from regard.cli import _checks
 from regard.errors import BackendUnavailableError
 from regard.ops._backends import native_library
 
@@ -74,6 +75,17 @@ def test_the_library_reports_what_the_cpu_has(library: Path) -> None:
     assert features is not None
     listed = Path("/proc/cpuinfo").read_text()
     assert features == {name for name in ("avx2", "avx512f", "avx512_bf16") if f" {name} " in listed}
+
+
+def test_doctor_says_what_the_library_finds(library: Path) -> None:
+    features = native_library.features()
+    assert features is not None
+    assert _checks._native() == f"finds {', '.join(sorted(features))}"
+
+
+def test_doctor_says_that_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_library, "features", lambda: None)
+    assert _checks._native().startswith("not installed (built without a C++ compiler)")
 
 
 def test_no_library_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,10 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from regard.cli import _observe
 from regard.cli.app import main
-from regard.hf.loading import quiet
+from regard.hf import loading
+from regard.hf.loading import LoadedModel, quiet
 
 
 class Place:
@@ -43,6 +47,31 @@ class Place:
     @property
     def files(self) -> list[str]:
         return sorted(path.name for path in self.folder.iterdir())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory) -> Iterator[None]:
+    """What is converted during the tests does not touch the person's own cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _loaded_once() -> Iterator[None]:
+    """The packaged models are read from disk once; a watch leaves a model as it was."""
+    kept: dict[str, LoadedModel] = {}
+
+    def load(name: str, *, generate: bool = False) -> LoadedModel:
+        if name not in loading.ALIASES or generate or loading.find_spec is not importlib.util.find_spec:
+            return loading.load(name, generate=generate)
+        if name not in kept:
+            kept[name] = loading.load(name)
+        return kept[name]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_observe, "load", load)
+        yield
 
 
 @pytest.fixture

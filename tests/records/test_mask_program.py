@@ -14,7 +14,7 @@ BATCH, HEADS = 2, 3
 
 @st.composite
 def programs(draw, q: int, k: int):
-    """A program of random rules, and for each rule the same thing said one triple at a time."""
+    """Code and arrays of random rules, and the same thing said one triple at a time."""
     arrays: list[np.ndarray] = []
 
     def array(values: np.ndarray) -> int:
@@ -74,13 +74,14 @@ def programs(draw, q: int, k: int):
         return (*left, *right, Op.OR), lambda *at: says_left(*at) or says_right(*at)
 
     code, says = tree(2)
-    return MaskProgram(tuple(int(word) for word in code), tuple(arrays)), says
+    return tuple(int(word) for word in code), tuple(arrays), says
 
 
 @given(data=st.data(), q=st.integers(1, 4), k=st.integers(1, 4), start=st.integers(0, 3), kv_start=st.integers(0, 2))
 @settings(max_examples=150, deadline=None)
 def test_against_a_triple_loop(data, q, k, start, kv_start):
-    program, says = data.draw(programs(q, k))
+    code, arrays, says = data.draw(programs(q, k))
+    program = MaskProgram(code, arrays)
     assert program.problems() == []
     q_positions = np.array([[start + i + b for i in range(q)] for b in range(BATCH)], dtype=np.int64)
     k_positions = np.arange(kv_start, kv_start + k, dtype=np.int64)

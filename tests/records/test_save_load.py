@@ -323,8 +323,8 @@ def test_contradictions(recording, tmp_path, change, expected):
 
 
 def test_save_lists_every_contradiction(recording, tmp_path):
-    call = replace(recording.calls[0], kind="odd", mask=MaskProgram((Op.WHERE, 0)))
-    with pytest.raises(ConfigError, match=r"(?s)2 problems:.*kind.*WHERE"):
+    call = replace(recording.calls[0], num_kv_heads=3, mask=MaskProgram((Op.WHERE, 0)))
+    with pytest.raises(ConfigError, match=r"(?s)2 problems:.*do not divide.*WHERE"):
         replace(recording, calls=(call,)).save(tmp_path / "run")
     assert files(tmp_path) == []
 

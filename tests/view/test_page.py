@@ -303,6 +303,7 @@ def test_c17_padding_at_the_start_is_marked():
     tokens = payload["items"][0]["sequences"]["input"]["tokens"]
     assert [token.get("pad", False) for token in tokens] == [True, True, False, False]
     assert not any("no_row" in token for token in tokens)
+    assert payload["notes"] == ["Item 0, input: the first 2 tokens are padding: their rows mean nothing."]
 
 
 def test_special_tokens_that_are_seen_are_not_padding():
@@ -338,7 +339,7 @@ def test_c18_pieces_of_one_character_on_the_page():
 def test_c22_a_page_too_large_leaves_out_the_least_needed_first():
     calls = [probed(400, 400, bins=256, heads=4, top=16, name=f"layer.{i}", layer=i)[1] for i in range(4)]
     recording = recording_of(*calls)
-    full = page(recording, max_mb=100)
+    full = page(recording, max_mb=100.0)
     sizes, previous = [], len(full)
     for share in (0.9, 0.6, 0.3, 0.1):
         limit = share * len(full)
@@ -358,7 +359,7 @@ def test_c22_a_page_too_large_leaves_out_the_least_needed_first():
     with pytest.raises(ConfigError, match=r"`max_mb` must be at least [0-9.]+ for this recording, but is 0\.0"):
         page(recording, max_mb=0.01)
     with pytest.raises(ConfigError, match="more than 0"):
-        page(recording, max_mb=0)
+        page(recording, max_mb=0.0)
 
 
 def test_short_pages_too_large_lose_exact_weights_and_say_so():

@@ -27,6 +27,7 @@ export const NO_MARKS: Marks = { row: null, col: null, rows: new Set(), cols: ne
 export const FONT = '12px ui-sans-serif, system-ui, "Segoe UI", "Noto Sans", "Noto Sans CJK SC", sans-serif';
 const BOLD = FONT.replace("12px", "600 12px");
 const SMALL = FONT.replace("12px", "10.5px");
+const TINY = FONT.replace("12px", "9px");
 const LABEL = 15;
 const LABEL_HEIGHT = 11;
 
@@ -89,7 +90,7 @@ export function drawMatrix(
   angle: number,
 ): void {
   drawCells(ctx, port, source, pic, ink);
-  if (source.exact && Math.min(port.sx, port.sy) >= 30) drawNumbers(ctx, port, source, pic, palette);
+  if (source.exact && Math.min(port.sx, port.sy) >= 21) drawNumbers(ctx, port, source, pic, palette);
   if (!source.exact) drawLargest(ctx, port, source, pic, palette, ink);
   drawMarks(ctx, port, marks, ink);
   drawRowLabels(ctx, port, source.q, marks, ink);
@@ -177,7 +178,7 @@ function drawNumbers(
 ): void {
   const { r0, r1, c0, c1 } = port.visible();
   clipTo(ctx, port.frame, () => {
-    ctx.font = SMALL;
+    ctx.font = Math.min(port.sx, port.sy) >= 30 ? SMALL : TINY;
     ctx.textAlign = "center";
     ctx.textBaseline = "middle";
     for (let r = r0; r < r1; r++) {
@@ -187,7 +188,7 @@ function drawNumbers(
         if (values[c] < 0.005) continue;
         if (Number.isNaN(values[c])) {
           ctx.fillStyle = palette.css(values[c], pic.max);
-          ctx.fillRect(port.x(c + 0.5) - 13, port.y(r + 0.5) - 7, 26, 14);
+          ctx.fillRect(port.x(c + 0.5) - 11, port.y(r + 0.5) - 7, 22, 14);
         }
         ctx.fillStyle = palette.ink(values[c], pic.max);
         ctx.fillText(short(values[c]), port.x(c + 0.5), port.y(r + 0.5) + 0.5);

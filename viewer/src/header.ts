@@ -27,6 +27,14 @@ function itemChooser(payload: Payload, store: Store): HTMLElement | null {
   return el("label", { class: "control" }, el("span", {}, "Input"), select);
 }
 
+/** A moment to the minute: `2026-11-29T15:28:35+00:00` is "2026-11-29 15:28 UTC". */
+export function moment(created: string): string {
+  const parts = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)[\d:.]*(Z|[+-]\d\d:\d\d)?$/.exec(created);
+  if (!parts) return created;
+  const zone = parts[3] === "Z" || parts[3] === "+00:00" ? " UTC" : parts[3] ? ` ${parts[3]}` : "";
+  return `${parts[1]} ${parts[2]}${zone}`;
+}
+
 /** What the recording is of, in one line. */
 function subtitle(payload: Payload): string {
   const { model, calls, items } = payload;
@@ -36,7 +44,7 @@ function subtitle(payload: Payload): string {
     model.architecture && model.architecture !== model.name ? model.architecture : null,
     `${plural(calls.length, "call")} of ${[...heads].join(" or ")} heads`,
     items.length > 1 ? plural(items.length, "input") : null,
-    payload.created,
+    payload.created && moment(payload.created),
   ];
   return parts.filter((part) => part).join(" · ");
 }

@@ -137,9 +137,10 @@ export class LinesPanel {
 
   private strokes(ctx: CanvasRenderingContext2D, list: readonly Strand[], color: string): void {
     ctx.strokeStyle = color;
+    const most = Math.max(...this.all.map((strand) => strand.value), 1e-9);
     for (const strand of [...list].sort((a, b) => a.value - b.value)) {
-      ctx.globalAlpha = Math.min(1, 0.12 + strand.value * 0.88);
-      ctx.lineWidth = 0.6 + 3.2 * Math.min(1, strand.value);
+      ctx.globalAlpha = 0.1 + (0.9 * strand.value) / most;
+      ctx.lineWidth = 0.6 + 3 * Math.min(1, strand.value);
       const [y0, y1] = [TOP + (strand.row + 0.5) * LINE, TOP + (strand.col + 0.5) * LINE];
       const [x0, x1] = [this.gutter + 5, this.width - this.gutter - 5];
       ctx.beginPath();

@@ -62,7 +62,8 @@ function start(root: HTMLElement): void {
   const payload = readPayload();
   document.title = payload.title ? `${payload.title} · regard` : "regard";
   const model = new Model(payload, new BlobStore(payload.blobs));
-  const store = new Store(INITIAL);
+  // Pooled masses of long inputs are small: their structure shows on the logarithmic scale.
+  const store = new Store({ ...INITIAL, scale: payload.calls[0]?.exact === false ? "log" : "linear" });
   followTheme(store);
   if (payload.calls.length === 0) {
     replace(root, el("header", { class: "top" }, el("h1", {}, el("bdi", {}, payload.title))), notes(payload, store));

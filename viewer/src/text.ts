@@ -138,8 +138,9 @@ export class TextPanel {
       return "Colour shows what each token receives on average. Point at one to see where it attends; click to keep it.";
     if (!view.self)
       return "Point at a query to see the keys it attends to, at a key to see the queries that attend to it.";
-    const what =
-      this.store.state.direction === "out" ? "where the chosen token attends" : "which tokens attend to the chosen one";
+    const { direction, hover, selection } = this.store.state;
+    const inward = selection.size > 0 ? direction === "in" : hover?.side === "k";
+    const what = inward ? "which tokens attend to the chosen one" : "where the chosen token attends";
     const about = view.raw?.exact === false ? " Dotted tokens are estimates (≈)." : "";
     return `Colour shows ${what}. Click keeps a token; Ctrl or Shift adds more.${about}`;
   }

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { contrast, largestOf, oklab, Palette, parseHex, type Rgb } from "../src/color";
 import { logarithm, short, weight } from "../src/format";
+import { moment } from "../src/header";
 
 /** Red-green blindness after Viénot, Brettel and Mollon (1999), in linear light. */
 function asSeen([r, g, b]: Rgb, kind: "protan" | "deutan"): Rgb {
@@ -85,5 +86,14 @@ describe("numbers", () => {
   it("writes logarithms and numbers in cells", () => {
     expect([1, 0.5, 0, Number.NaN].map(logarithm)).toEqual(["0.000", "−0.693", "−∞", "NaN"]);
     expect([0.5, 1, Number.NaN].map(short)).toEqual([".50", "1.00", "NaN"]);
+  });
+
+  it("writes a moment to the minute, and leaves what it does not know", () => {
+    expect(["2026-11-29T15:28:35+00:00", "2026-11-29T15:28:35.5+02:00", "2026-11-29", "soon"].map(moment)).toEqual([
+      "2026-11-29 15:28 UTC",
+      "2026-11-29 15:28 +02:00",
+      "2026-11-29",
+      "soon",
+    ]);
   });
 });

@@ -151,6 +151,25 @@ describe("pooled weights", () => {
     expect(source.cell(0, 7)).toMatchObject({ value: 0, exact: true });
   });
 
+  it("finds absolute key positions in a cache that starts later", () => {
+    const record = call({ q: 1, k: 3, q_positions: [[4]], k_start: 2, exact: false });
+    const both = axes(record, sentence("a b c d e"));
+    const top = {
+      k: 2,
+      indices: Int32Array.of(4, 2),
+      weights: Float32Array.of(0.5, 0.375),
+      rest: Float32Array.of(0.125),
+    };
+    const source = new PooledSource({ queries: 1, keys: 3, keyStart: 2 }, both, { map: null, top });
+    expect(Array.from(source.row(0).values)).toEqual([0.375, 0, 0.5]);
+    expect(source.column(2)).toEqual({ values: Float32Array.of(0.5), exact: Uint8Array.of(1) });
+    expect(source.cell(0, 1)).toEqual({ value: 0, exact: false, bound: 0.125, bin: null });
+    expect(source.largest(0)).toEqual([
+      { row: 0, col: 2, value: 0.5 },
+      { row: 0, col: 0, value: 0.375 },
+    ]);
+  });
+
   it("bins as the map was pooled", () => {
     for (const [n, bins] of [
       [10, 4],

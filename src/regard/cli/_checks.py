@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 
 from regard import __version__, ops
+from regard.errors import BackendUnavailableError
+from regard.ops._backends import native_library
 
 _PACKAGES = ("torch", "numpy", "safetensors", "transformers", "tokenizers")
 _BROWSERS = ("xdg-open", "chromium", "chromium-browser", "google-chrome", "firefox", "open")
@@ -49,6 +51,7 @@ def _machine() -> Iterator[tuple[str, str]]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     yield "processor", f"{platform.machine()}, {cores} cores usable, torch uses {torch.get_num_threads()} threads"
     yield "instructions", ", ".join(_instructions()) or "unknown"
+    yield "native library", _native()
     yield "torch builds", torch.backends.cpu.get_cpu_capability()
     if torch.cuda.is_available():
         yield "device", torch.cuda.get_device_name()
@@ -64,6 +67,17 @@ def _instructions() -> list[str]:
         return []
     flags = next((set(line.split()) for line in lines if line.startswith(("flags", "Features"))), set())
     return [name for name in _FEATURES if name in flags]
+
+
+def _native() -> str:
+    """What the native library, if there is one, finds on this processor."""
+    try:
+        features = native_library.features()
+    except BackendUnavailableError as error:
+        return f"unusable: {error}"
+    if features is None:
+        return "not installed (built without a C++ compiler); nothing needs it yet"
+    return f"finds {', '.join(sorted(features)) or 'no instruction set to build for'}"
 
 
 def _models() -> Iterator[tuple[str, str]]:
@@ -99,8 +113,6 @@ _BUDGET = 1e-5  # eighty times float32's rounding for values of this size: a wro
 
 
 def _refusal(error: Exception) -> str:
-    from regard.errors import BackendUnavailableError
-
     line = str(error).splitlines()[0] if str(error) else type(error).__name__
     return f"not available: {line}" if isinstance(error, BackendUnavailableError) else f"failed: {line}"
 

@@ -151,7 +151,7 @@ def _generation(loaded: LoadedModel, tokenized: Tokenized, count: int) -> _Run:
     ending = _end_ids(loaded)
 
     def go(progress: Progress) -> tuple[records.Sequence, ...]:
-        def step(ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
+        def step(ids: Tensor, scores: Tensor | None, **_: Any) -> Tensor:
             progress.step()
             return torch.zeros(ids.shape[0], dtype=torch.bool)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from regard.errors import ConfigError, message
 
@@ -104,9 +104,20 @@ def _makers(total: int | None) -> dict[str, Callable[[Sequence[int]], Probe]]:
         "topk": lambda numbers: ops.TopK(*(numbers or (16,))),
         "firstkeys": lambda numbers: ops.FirstKeys(*(numbers or (1,))),
         "keymass": lambda numbers: ops.KeyMass(*numbers),
-        "heatmap": lambda numbers: ops.HeatMap(*(numbers or (256, 256)), length=total),
-        "rows": lambda numbers: ops.Rows(*numbers),
+        "heatmap": lambda numbers: _heat_map(numbers or (256, 256), total),
+        "rows": lambda numbers: ops.Rows() if not numbers else _refuse(),
         "distance": lambda numbers: ops.Distance(*numbers),
         "logsumexp": lambda numbers: ops.LogSumExp(*numbers),
         "sinkshare": lambda numbers: ops.SinkShare(*numbers),
     }
+
+
+def _heat_map(numbers: Sequence[int], total: int | None) -> Probe:
+    from regard.ops import HeatMap
+
+    rows, columns = numbers
+    return HeatMap(rows, columns, length=total)
+
+
+def _refuse() -> NoReturn:
+    raise ValueError("takes no numbers")

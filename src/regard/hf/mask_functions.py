@@ -62,11 +62,8 @@ def is_causal(function: MaskFunction) -> bool:
         return True
     name, free = _shape_of(function)
     if name == "and_masks":
-        return any(is_causal(part) for part in free["mask_functions"])
-    if name == "or_masks":
-        return all(is_causal(part) for part in free["mask_functions"])
-    # transformers adds the document mask to every remapping, and inside a document remapped order is plain order
-    return name == "remap_positions_for_packed_sequence" and is_causal(free["mask_function"])
+        return any(is_causal(part) for part in _conjuncts(free["mask_functions"]))
+    return name == "or_masks" and all(is_causal(part) for part in free["mask_functions"])
 
 
 def to_mask(function: MaskFunction, place: Place, *, use_vmap: bool = False) -> Mask | None:
@@ -141,15 +138,7 @@ def _translate(function: MaskFunction, place: Place, use_vmap: bool) -> Mask | E
 def _intersection(
     functions: tuple[MaskFunction, ...], place: Place, use_vmap: bool
 ) -> Mask | Everything | _OneSidedWindow:
-    parts: list[MaskFunction] = _flatten(functions)
-    names = [_shape_of(part)[0] for part in parts]
-    if "packed_sequence_mask_function" in names:
-        # Within a document positions grow by one, so rules about distance and order read the same on plain indices.
-        parts = [
-            _unpacked(part) if name == "remap_positions_for_packed_sequence" else part
-            for part, name in zip(parts, names, strict=True)
-        ]
-        parts = _flatten(tuple(parts))
+    parts = _conjuncts(functions)
     found = [_translate(part, place, use_vmap) for part in parts]
     if any(isinstance(part, Causal) for part in found):
         found = [SlidingWindow(part.size) if isinstance(part, _OneSidedWindow) else part for part in found]
@@ -173,6 +162,18 @@ def _union(functions: tuple[MaskFunction, ...], place: Place, use_vmap: bool) ->
     return reduce(lambda left, right: left | right, masks)
 
 
+def _conjuncts(functions: tuple[MaskFunction, ...]) -> list[MaskFunction]:
+    """Every condition that must hold.
+
+    Beside a document mask, positions that start over in each document are replaced by plain indices: within a document
+    positions grow by one, so rules about distance and order read the same.
+    """
+    parts = _flatten(functions)
+    if "packed_sequence_mask_function" not in (_shape_of(part)[0] for part in parts):
+        return parts
+    return _flatten(tuple(_unpacked(part) for part in parts))
+
+
 def _flatten(functions: tuple[MaskFunction, ...]) -> list[MaskFunction]:
     parts: list[MaskFunction] = []
     for function in functions:
@@ -183,6 +184,8 @@ def _flatten(functions: tuple[MaskFunction, ...]) -> list[MaskFunction]:
 
 def _unpacked(function: MaskFunction) -> MaskFunction:
     """The function under a remapping of positions, when it only asks about distance and order; else as it is."""
+    if _shape_of(function)[0] != "remap_positions_for_packed_sequence":
+        return function
     inner: MaskFunction = _shape_of(function)[1]["mask_function"]
     known = (masking_utils.causal_mask_function, masking_utils.bidirectional_mask_function)
     relative = ("sliding_window_overlay", "sliding_window_bidirectional_overlay")

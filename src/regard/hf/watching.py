@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -136,24 +136,21 @@ class TransformersAdapter(Adapter):
     ) -> tuple[Tensor, Any]:
         """Stand in for one attention function of transformers."""
         sessions = self._sessions_of(module)
-        lazy = isinstance(attention_mask, LazyMask)
-        own_mask = attention_mask.original() if lazy and function is not _regard() else attention_mask
-        if not sessions:
-            return function(module, query, key, value, own_mask, **kwargs)
         call: AttentionCall | None = None
         try:
-            call = self._call(sessions[0], implementation, module, query, key, attention_mask, kwargs)
+            if sessions:
+                call = self._call(sessions[0], implementation, module, query, key, attention_mask, kwargs)
         except Error as problem:
             for session in sessions:
                 session.refuse(module, str(problem).splitlines()[0])
-        served = call is not None and any(session.serve == "regard" and session.wants(module) for session in sessions)
-        if served and call is not None:
-            shown = value[:, :, : call.key.shape[2]]
-            output = Session.output(call, shown, kwargs.get("dropout") or 0.0).transpose(1, 2).contiguous()
-            result: tuple[Tensor, Any] = (output, None)
+        if call is not None and any(session.serve == "regard" and session.wants(module) for session in sessions):
+            output = Session.output(call, value[:, :, : call.key.shape[2]], kwargs.get("dropout") or 0.0)
+            result: tuple[Tensor, Any] = (output.transpose(1, 2).contiguous(), None)
         else:
-            with quiet():
-                result = function(module, query, key, value, own_mask, **kwargs)
+            if isinstance(attention_mask, LazyMask) and function is not _regard():
+                attention_mask = attention_mask.original()
+            with quiet() if sessions else nullcontext():
+                result = function(module, query, key, value, attention_mask, **kwargs)
         if call is not None:
             self._beams.latest(module)
             for session in sessions:

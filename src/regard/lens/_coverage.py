@@ -11,6 +11,7 @@ _VIA = {
     "softmax": "from its own softmax",
 }
 
+
 def coverage(session: Session) -> tuple[Coverage, ...]:
     """Account for every module that attends or looks as if it could.
 

@@ -54,8 +54,6 @@ def _sequence(sequence: Sequence) -> Iterator[str]:
 
 
 def _call(call: Call, batch: int | None) -> Iterator[str]:
-    if call.kind not in ("self", "cross"):
-        yield f"the kind must be 'self' or 'cross', but is {call.kind!r}"
     if call.num_heads < 1 or call.num_kv_heads < 1 or call.num_heads % call.num_kv_heads:
         yield f"{call.num_kv_heads} key heads do not divide {call.num_heads} query heads"
     if call.kv_len < 0 or call.kv_start < 0:

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 from safetensors import SafetensorError
@@ -178,6 +178,12 @@ def _token(node: Node) -> Token:
     return Token(parts[0].text(), parts[1].whole(), parts[2].whole(), parts[3].flag())
 
 
+def _kind(node: Node) -> Literal["self", "cross"]:
+    if node.value not in ("self", "cross"):
+        node.wrong("'self' or 'cross'")
+    return "self" if node.value == "self" else "cross"
+
+
 def _call(node: Node, tensors: _Tensors) -> Call:
     mask = None
     if not node["mask"].absent:
@@ -185,7 +191,7 @@ def _call(node: Node, tensors: _Tensors) -> Call:
         mask = MaskProgram(code, tuple(tensors.take(name) for name in node["mask"]["arrays"].entries()))
     return Call(
         name=node["name"].text(),
-        kind=cast("Literal['self', 'cross']", node["kind"].text()),
+        kind=_kind(node["kind"]),
         sequence_q=node["sequence_q"].text(),
         sequence_k=node["sequence_k"].text(),
         q_positions=tensors.take(node["q_positions"]),

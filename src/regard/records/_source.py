@@ -5,8 +5,9 @@ from __future__ import annotations
 import stat
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from regard.errors import FormatError, message
 from regard.records import _schema
@@ -17,23 +18,27 @@ def refuse(file: object, problem: str, *, hint: str | None = None) -> NoReturn:
     raise FormatError(message("load", problem, arguments={"file": str(file)}, hint=hint))
 
 
-class Source(Protocol):
+class Source(ABC):
     """The files of one recording."""
 
+    @abstractmethod
     def where(self, name: str) -> str:
         """What to call a file in an error."""
 
+    @abstractmethod
     def size(self, name: str) -> int | None:
         """Bytes in a file, or None if there is no such file."""
 
+    @abstractmethod
     def read(self, name: str) -> bytes:
         """All of a file."""
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of the files."""
 
 
-class Folder:
+class Folder(Source):
     """A recording in a folder."""
 
     def __init__(self, path: Path) -> None:
@@ -59,7 +64,7 @@ class Folder:
         """Nothing is held open."""
 
 
-class Zip:
+class Zip(Source):
     """A recording in a zip, at its root or in its only folder. Nothing is ever unpacked to disk."""
 
     def __init__(self, path: Path) -> None:

@@ -83,7 +83,7 @@ class MaskProgram:
         *,
         rows: slice = slice(None),
         keys: slice = slice(None),
-    ) -> Bool[np.ndarray, "batch_or_1 heads_or_1 q k"]:
+    ) -> Bool[np.ndarray, "b h i j"]:
         """Evaluate the program on a tile: which keys each query may see.
 
         Args:
@@ -93,7 +93,7 @@ class MaskProgram:
             keys: Which keys of the call the tile holds; indexes the arrays.
 
         Returns:
-            True where the query may see the key; broadcastable to [batch, heads, q, k].
+            True where the query may see the key; axes of size 1 broadcast to [batch, heads, q, k].
         """
         query, key = q_positions[:, None, :, None], k_positions[None, None, None, :]
         stack: list[np.ndarray] = []

@@ -101,8 +101,13 @@ def _sequence_remarks(
     """What a reader must know about one sequence: padding that is hidden, tokens that have no row, tokens that lack."""
     where = f"Item {item}, {sequence.name}: " if _tokens.batch_size(recording) > 1 else f"{sequence.name}: "
     remarks: list[str] = []
-    if count := int(padding.sum()):
-        remarks.append(f"{where}{count} padding token{'s' * (count > 1)} hidden.")
+    first = int(padding[: _tokens.last_real(padding)].sum())
+    if hidden := int(padding.sum()) - first:
+        remarks.append(f"{where}{hidden} padding token{'s' * (hidden > 1)} hidden.")
+    if first:
+        remarks.append(
+            f"{where}the first {first} token{'s are' if first > 1 else ' is'} padding: their rows mean nothing."
+        )
     mute = np.flatnonzero(~asked & ~padding)
     if asked.any() and len(mute):
         which = ", ".join(str(number) for number in mute[:8].tolist()) + (", …" if len(mute) > 8 else "")

@@ -7,8 +7,9 @@ other part of regard works without it.
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from regard.errors import BackendUnavailableError
@@ -19,14 +20,15 @@ _FEATURE_BITS = ("avx2", "avx512f", "avx512_bf16")  # REGARD_CPU_* in the same h
 
 
 def find() -> Path | None:
-    """Find the library: beside this package, or where an editable install puts it.
+    """Find the library: beside this module, or where an editable install puts it.
 
     Returns:
         Its path, or None when regard was installed without it.
     """
-    spec = find_spec(__package__)
-    folders = () if spec is None else spec.submodule_search_locations or ()
-    return next((path for folder in folders if (path := Path(folder) / FILE_NAME).is_file()), None)
+    folders = [Path(__file__).parent]
+    with suppress(PackageNotFoundError):  # run from a checkout that is not installed
+        folders.append(Path(str(distribution("regard").locate_file("regard/ops/_backends"))))
+    return next((path for folder in folders if (path := folder / FILE_NAME).is_file()), None)
 
 
 @cache

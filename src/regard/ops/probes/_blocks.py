@@ -17,7 +17,14 @@ def by_blocks(
 ) -> Float[Tensor, "*rows m"]:
     """Apply a reduction of the last axis to all rows, on a CPU block after block."""
     rows = values.reshape(values.shape[:-1].numel(), values.shape[-1])
-    height = max(1, _ENTRIES // max(1, rows.shape[1]))
-    if rows.device.type != "cpu" or height >= rows.shape[0]:
+    height = block_height(rows)
+    if height >= rows.shape[0]:
         return torch.unflatten(reduce(rows), 0, values.shape[:-1])
     return torch.unflatten(torch.cat([reduce(block) for block in torch.split(rows, height)]), 0, values.shape[:-1])
+
+
+def block_height(values: Float[Tensor, "*rows n"]) -> int:
+    """How many rows are worked on at a time: as many as the cache holds, all of them where there is a GPU."""
+    if values.device.type != "cpu":
+        return max(1, values.shape[:-1].numel())
+    return max(1, _ENTRIES // max(1, values.shape[-1]))

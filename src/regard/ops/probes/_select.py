@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
+
+from regard.ops.probes._blocks import block_height
 
 _SHORT = 4096  # rows up to this length are searched faster than grouped
 _SIZE = 64  # elements of a group at most
@@ -16,21 +18,49 @@ _SIZE = 64  # elements of a group at most
 def largest(scores: Float[Tensor, "*rows n"], k: int) -> Int[Tensor, "*rows k"]:
     """Columns of the k ≤ n largest scores of each row: by score descending, then lowest column; −1 for a score of −inf.
 
-    NaN comes before every number. Where the k + 1 largest scores of a row all differ, there is only one order and the
-    search need not care about ties; the other rows are searched again by a slower way that does.
+    NaN comes before every number. The search finds the right scores without care for ties; rows that have some are put
+    right afterwards.
     """
-    if scores.shape[-1] == k:
-        values, columns = torch.sort(scores, dim=-1, descending=True, stable=True)
-        return columns.masked_fill(values == -torch.inf, -1)
-    values, columns = _some_top(scores, k + 1)
-    tied = (values[..., :-1] == values[..., 1:]) & (values[..., 1:] != -torch.inf)
-    unsure = tied.any(-1) | values[..., 0].isnan()
-    columns = columns[..., :k].masked_fill(values[..., :k] == -torch.inf, -1)
-    if unsure.any():
-        rows = scores[unsure]
-        ordered = _stable_top(rows, k)
-        columns[unsure] = ordered.masked_fill(rows.gather(-1, ordered) == -torch.inf, -1)
-    return columns
+    n = scores.shape[-1]
+    values, columns = _some_top(scores, min(k + 1, n))
+    if n > k:
+        shared = _same(values[..., k - 1], values[..., k]) & (values[..., k] != -torch.inf)
+        columns = columns[..., :k]
+        for rows in torch.split(shared.nonzero(), block_height(scores)):
+            row = rows.unbind(-1)
+            columns[row] = _lowest_of_last(scores[row], values[..., :k][row], columns[row])
+        values = values[..., :k]
+    tied = (_same(values[..., 1:], values[..., :-1]) & (values[..., 1:] != -torch.inf)).any(-1)
+    if tied.any():
+        columns[tied] = _in_order(values[tied], columns[tied])
+    return columns.masked_fill(values == -torch.inf, -1)
+
+
+def _same(left: Float[Tensor, "..."], right: Float[Tensor, "..."]) -> Bool[Tensor, "..."]:
+    """Equal, or both NaN."""
+    same = left == right
+    return same | (left.isnan() & right.isnan()) if right.isnan().any() else same
+
+
+def _lowest_of_last(
+    scores: Float[Tensor, "rows n"], values: Float[Tensor, "rows k"], columns: Int[Tensor, "rows k"]
+) -> Int[Tensor, "rows k"]:
+    """Where the last of the k scores occurs more often than there is room: take its lowest columns."""
+    n, k = scores.shape[-1], values.shape[-1]
+    last = values[:, -1:]
+    better = ~_same(values, last)
+    exact = torch.float32 if n <= 1 << 24 else torch.float64
+    descending = -torch.arange(n, dtype=exact, device=scores.device)
+    lowest = _some_top(torch.where(_same(scores, last), descending, -torch.inf), k)[1]
+    place = torch.arange(k, device=scores.device) - better.sum(-1, keepdim=True)
+    return torch.where(better, columns, lowest.gather(-1, place.clamp(min=0)))
+
+
+def _in_order(values: Float[Tensor, "rows k"], columns: Int[Tensor, "rows k"]) -> Int[Tensor, "rows k"]:
+    """Sort a few columns by score, then position."""
+    columns, order = columns.sort(dim=-1)
+    rank = torch.sort(values.gather(-1, order), dim=-1, descending=True, stable=True).indices
+    return columns.gather(-1, rank)
 
 
 def sum_without(values: Float[Tensor, "*rows n"], columns: Int[Tensor, "*rows k"]) -> Float[Tensor, "*rows"]:
@@ -76,36 +106,6 @@ def _some_top(scores: Float[Tensor, "*rows n"], k: int) -> tuple[Float[Tensor, "
     columns = torch.cat([columns, tail], dim=-1)
     values, places = _some_top(scores.gather(-1, columns), k)
     return values, columns.gather(-1, places)
-
-
-def _stable_top(scores: Float[Tensor, "*rows n"], k: int) -> Int[Tensor, "*rows k"]:
-    """The k largest by score, then lowest column.
-
-    They lie in the k groups of neighbours with the best maxima, compared by maximum, then lowest group: for an element
-    of any other group, each of those k has an element that precedes it.
-    """
-    n = scores.shape[-1]
-    size = _group_size(n, k)
-    if size == 1:
-        return _sorted_top(scores, k)
-    groups = n // size
-    maxima = torch.unflatten(scores[..., : groups * size], -1, (groups, size)).amax(-1)
-    chosen = _stable_top(maxima, k).sort(dim=-1).values  # in order, so that equal scores stay in order
-    columns = (chosen[..., None] * size + torch.arange(size, device=scores.device)).flatten(-2)
-    tail = torch.arange(groups * size, n, device=scores.device).expand(*scores.shape[:-1], -1)
-    columns = torch.cat([columns, tail], dim=-1)
-    return columns.gather(-1, _stable_top(scores.gather(-1, columns), k))
-
-
-def _sorted_top(scores: Float[Tensor, "*rows n"], k: int) -> Int[Tensor, "*rows k"]:
-    """The same for short rows: by a stable sort, or several times faster, where score and column fit in one integer."""
-    if scores.dtype != torch.float32:
-        return torch.sort(scores, dim=-1, descending=True, stable=True).indices[..., :k]
-    nan = scores.new_tensor(torch.nan)  # of positive sign, so that it comes first
-    bits = (torch.where(scores.isnan(), nan, scores) + 0.0).view(torch.int32).long()  # + 0.0: −0 equals 0
-    ascending = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
-    column = torch.arange(scores.shape[-1], device=scores.device)
-    return torch.topk((ascending << 32) - column, k, dim=-1).indices
 
 
 def _group_size(n: int, k: int) -> int:

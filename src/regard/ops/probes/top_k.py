@@ -47,7 +47,7 @@ class TopK(RowProbe):
 
     Cost:
         For long rows one pass over the scores and one over the weights, and a small part of the strip in extra memory.
-        Rows with equal scores among their k + 1 largest take a second search, up to three times as slow.
+        Rows in which more keys share the last of the k scores than there is room for take another pass.
     """
 
     k: int
