@@ -8,7 +8,6 @@ from transformers import Cache, GenerationMixin
 
 from regard.lens import watch
 from regard.ops.probes import HeatMap, KeyMass, Rows, TopK
-
 from tests.parity.test_models import GENERATING
 from tests.parity.tiny_models import MODELS
 

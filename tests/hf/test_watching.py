@@ -14,7 +14,6 @@ from regard.hf.lazy_mask import LazyMask
 from regard.lens import watch
 from regard.ops import Documents
 from regard.ops.probes import Entropy, HeatMap, KeyMass, Rows, TopK
-
 from tests.parity.test_models import eager_weights
 from tests.parity.tiny_models import MODELS, TEXT, scaled, text
 
@@ -198,9 +197,10 @@ def test_gradient_checkpointing_is_counted_once(serve, reentrant):
 def test_interfaces_are_as_they_were():
     before = AttentionInterface.__dict__["get_interface"], dict(AttentionMaskInterface._global_mapping)
     model = MODELS["llama"].build("sdpa")
-    with pytest.raises(ZeroDivisionError), watch(model, [Entropy()]), watch(model, [Entropy()], serve="regard"):
+    with watch(model, [Entropy()]), watch(model, [Entropy()], serve="regard"):
         assert AttentionInterface.__dict__["get_interface"] is not before[0]
-        1 / 0  # noqa: B018
+    with pytest.raises(ZeroDivisionError), watch(model, [Entropy()]), watch(model, [Entropy()], serve="regard"):
+        _ = 1 / 0
     assert (AttentionInterface.__dict__["get_interface"], dict(AttentionMaskInterface._global_mapping)) == before
     assert model.config._attn_implementation == "sdpa"
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from regard.errors import Error
-from regard.hf.attention import NAME, is_cross, options_of, place_mask
+from regard.hf.attention import NAME, dense_weights, is_cross, options_of, place_mask, weights_wanted
 from regard.hf.beams import BeamFollower
 from regard.hf.lazy_mask import LazyMask, MaskRule
 from regard.hf.mask_book import MaskBook
@@ -145,7 +145,9 @@ class TransformersAdapter(Adapter):
                 session.refuse(module, str(problem).splitlines()[0])
         if call is not None and any(session.serve == "regard" and session.wants(module) for session in sessions):
             output = Session.output(call, value[:, :, : call.key.shape[2]], kwargs.get("dropout") or 0.0)
-            result: tuple[Tensor, Any] = (output.transpose(1, 2).contiguous(), None)
+            wanted = weights_wanted(kwargs)
+            matrix = dense_weights(call.query, call.key, key.shape[2], call.options()) if wanted else None
+            result: tuple[Tensor, Any] = (output.transpose(1, 2).contiguous(), matrix)
         else:
             if isinstance(attention_mask, LazyMask) and function is not _regard():
                 attention_mask = attention_mask.original()
