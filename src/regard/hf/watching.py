@@ -173,19 +173,16 @@ class TransformersAdapter(Adapter):
         cross = is_cross(module, session.names[id(module)])
         is_causal = kwargs.get("is_causal")
         causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+        rule = self._rule(module, query, key, attention_mask, causal=causal)
         notes: tuple[str, ...] = ()
-        if attention_mask is None:
-            config = getattr(module, "config", None)
-            rule = self._book.find_left_out(config, query.shape[0], query.shape[2], key.shape[2], causal=causal)
-            if rule is None and implementation in _NO_MASK_IS_NO_MASK:
+        if rule is None and attention_mask is None:
+            if implementation in _NO_MASK_IS_NO_MASK:
                 is_causal = False
-            if rule is None and implementation not in AttentionMaskInterface._global_mapping:
+            elif implementation not in AttentionMaskInterface._global_mapping:
                 notes = (
                     f"the implementation {implementation!r} has no mask function, so transformers gave it no mask: "
                     f"{'causal' if causal else 'full'} attention was assumed",
                 )
-        else:
-            rule = self._book.find(attention_mask)
         placed = place_mask(
             module,
             query,
@@ -205,6 +202,15 @@ class TransformersAdapter(Adapter):
             notes=notes,
             **options_of(query, placed, kwargs),
         )
+
+    def _rule(
+        self, module: nn.Module, query: Tensor, key: Tensor, attention_mask: Any, *, causal: bool
+    ) -> MaskRule | None:
+        """The rule behind a mask, or behind one that transformers left out."""
+        if attention_mask is not None:
+            return self._book.find(attention_mask)
+        config = getattr(module, "config", None)
+        return self._book.find_left_out(config, query.shape[0], query.shape[2], key.shape[2], causal=causal)
 
 
 def _nothing(**_: Any) -> None:
