@@ -28,7 +28,9 @@ from tests.ops.backends import ALL, each_backend, skip_unavailable
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
-def call(batch: int = 2, heads: int = 2, q_len: int = 3, kv_len: int = 4, dim: int = 8, **changes: Any) -> dict[str, Any]:
+def call(
+    batch: int = 2, heads: int = 2, q_len: int = 3, kv_len: int = 4, dim: int = 8, **changes: Any
+) -> dict[str, Any]:
     made: dict[str, Any] = {
         "query": torch.randn(batch, heads, q_len, dim),
         "key": torch.randn(batch, heads, kv_len, dim),
@@ -156,7 +158,14 @@ def test_a5_a45_an_integer_mask_is_refused_naming_allowed(dtype: torch.dtype, fu
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_a45_a_float_mask_is_refused_naming_bias(dtype: torch.dtype) -> None:
-    refused(DTypeError, "mask", str(dtype).removeprefix("torch."), "bool", "bias", **call(mask=torch.zeros(3, 4, dtype=dtype)))
+    refused(
+        DTypeError,
+        "mask",
+        str(dtype).removeprefix("torch."),
+        "bool",
+        "bias",
+        **call(mask=torch.zeros(3, 4, dtype=dtype)),
+    )
 
 
 def test_the_way_out_of_an_integer_mask_that_the_message_names_works() -> None:

@@ -64,7 +64,9 @@ def test_gradcheck(backend: str, options: dict[str, Any]) -> None:
     tensors = tuple(inputs().values())
     or_refused(
         backend,
-        lambda: torch.autograd.gradcheck(lambda *qkv: attend(*qkv, **options, backend=backend), tensors, fast_mode=True),
+        lambda: torch.autograd.gradcheck(
+            lambda *qkv: attend(*qkv, **options, backend=backend), tensors, fast_mode=True
+        ),
     )
 
 

@@ -90,7 +90,7 @@ export function drawMatrix(
   angle: number,
 ): void {
   drawCells(ctx, port, source, pic, ink);
-  if (source.exact && Math.min(port.sx, port.sy) >= 23) drawNumbers(ctx, port, source, pic, palette);
+  if (source.exact && Math.min(port.sx, port.sy) >= 21) drawNumbers(ctx, port, source, pic, palette);
   if (!source.exact) drawLargest(ctx, port, source, pic, palette, ink);
   drawMarks(ctx, port, marks, ink);
   drawRowLabels(ctx, port, source.q, marks, ink);

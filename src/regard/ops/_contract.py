@@ -50,9 +50,7 @@ class Scene:
         """Return the tensors a gradient can flow to; where nobody looks they hold NaN and Inf."""
         key, value = _overwrite(self.key, self.hidden, _NAN), _overwrite(self.value, self.hidden, _INF)
         given = {"query": self.query, "key": key, "value": value, "bias": self.bias, "sinks": self.sinks}
-        return {
-            name: tensor.detach().requires_grad_(gradients) for name, tensor in given.items() if tensor is not None
-        }
+        return {name: tensor.detach().requires_grad_(gradients) for name, tensor in given.items() if tensor is not None}
 
     def options(self) -> dict[str, Any]:
         """Return the rest of the call."""
@@ -94,7 +92,14 @@ class _Maker:
         return tensor.to(self._device)
 
     def heads(
-        self, q_len: int, kv_len: int, *, batch: int = 2, heads: int = 2, kv_heads: int = 2, dims: tuple[int, int] = (8, 8)
+        self,
+        q_len: int,
+        kv_len: int,
+        *,
+        batch: int = 2,
+        heads: int = 2,
+        kv_heads: int = 2,
+        dims: tuple[int, int] = (8, 8),
     ) -> tuple[Tensor, Tensor, Tensor]:
         query = self.tensor(batch, heads, q_len, dims[0])
         return query, self.tensor(batch, kv_heads, kv_len, dims[0]), self.tensor(batch, kv_heads, kv_len, dims[1])
@@ -199,7 +204,9 @@ def _empty_scenes(make: _Maker) -> Iterator[Scene]:
     yield Scene("no value_dim", *make.heads(3, 4, dims=(5, 0)))
     nothing = make.to(torch.zeros(6, 6, dtype=torch.bool))
     yield Scene("nothing allowed", *make.heads(6, 6), mask=nothing, allowed=nothing)
-    yield Scene("more queries than keys", *make.heads(9, 2), mask=Causal(), allowed=make.grid(9, 2)[1] <= make.grid(9, 2)[0])
+    yield Scene(
+        "more queries than keys", *make.heads(9, 2), mask=Causal(), allowed=make.grid(9, 2)[1] <= make.grid(9, 2)[0]
+    )
 
 
 def _hidden_scenes(make: _Maker) -> Iterator[Scene]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -213,7 +214,8 @@ def weights(
         q_start=q_start,
         kv_start=kv_start,
     )
-    return reference.dense(call).weights
+    with torch.autocast(call.query.device.type, enabled=False):
+        return reference.dense(call).weights
 
 
 def explain_backend(

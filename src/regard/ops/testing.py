@@ -53,7 +53,7 @@ class Budget:
         difference = (result.detach().double() - self.exact).abs()
         agreed = (result == self.exact) | (result.isnan() & self.exact.isnan())
         share = torch.where(agreed, 0.0, difference / self.allowed)
-        return float(share.nan_to_num(nan=float("inf")).max())
+        return float(share.nan_to_num(nan=float("inf"), posinf=float("inf")).max())
 
     def problem(self, name: str, result: Float[Tensor, "..."]) -> str | None:
         """Say in one line what is wrong with the result, or None."""

@@ -151,7 +151,14 @@ def backward(call: Call, saved: Forward, grad: Float[Tensor, "batch heads q valu
     """Gradients by recomputing every block's weights from lse.
 
     weight = exp(logit − lse);  d logit = weight · (d weight − Σ grad · output)
+
+    Backward may be called inside autocast, where products would quietly become half precision.
     """
+    with torch.autocast(grad.device.type, enabled=False):
+        return _backward(call, saved, grad)
+
+
+def _backward(call: Call, saved: Forward, grad: Tensor) -> Gradients:
     query, key, value = _prepared(call)
     grad = grad.to(query.dtype)
     guard = (call.mask is not None or call.bias is not None) and not all(

@@ -49,7 +49,7 @@ def forward(call: Call) -> Float[Tensor, "batch heads q value_dim"]:
         attn_mask=_dense_mask(call) if mode == "dense" else None,
         is_causal=mode == "causal",
         scale=call.scale,
-        enable_gqa=call.group > 1,
+        **({"enable_gqa": True} if call.group > 1 else {}),  # a plain bool also where sizes are symbols
     )
 
 
