@@ -27,8 +27,9 @@ def test_the_same_output_as_eager(name):
             torch.testing.assert_close(got[real], expected[real], atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
-@pytest.mark.parametrize("name", [name for name, tiny in MODELS.items() if tiny.generates])
+@pytest.mark.parametrize(
+    ("name", "cache"), [("llama", "dynamic"), *((name, "static") for name, tiny in MODELS.items() if tiny.generates)]
+)
 def test_the_same_tokens_as_eager(name, cache):
     tiny = MODELS[name]
     inputs = tiny.inputs()
@@ -50,6 +51,26 @@ def test_switching_a_model_and_watching_it():
             assert torch.equal(model(**inputs).logits, unwatched)
     for left, right in zip(before.layers, after.layers, strict=True):
         torch.testing.assert_close(left.rows, right.rows, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt_oss", "t5", "bert"])
+def test_weights_are_returned_when_asked_for(name):
+    tiny = MODELS[name]
+    inputs = tiny.inputs()
+    eager, ours = tiny.build("eager"), tiny.build("regard")
+    with torch.no_grad():
+        expected = eager(**inputs, output_attentions=True)
+        found = ours(**inputs, output_attentions=True)
+        with watch(eager, [], serve="regard"):
+            served = eager(**inputs, output_attentions=True)
+        assert not ours(**inputs).get("attentions")
+    for key in ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions"):
+        for theirs, *both in zip(*(each.get(key) or () for each in (expected, found, served)), strict=True):
+            real = real_queries(theirs, inputs)
+            for weights in both:
+                torch.testing.assert_close(
+                    weights.transpose(1, 2)[real], theirs.transpose(1, 2)[real], atol=1e-5, rtol=0
+                )
 
 
 def test_gradients_are_those_of_eager():

@@ -180,6 +180,48 @@ def test_a_shared_layer_has_one_turn_per_depth():
 
 
 @pytest.mark.parametrize("serve", ["model", "regard"])
+def test_images_of_different_sizes_are_layers_of_their_own(serve):
+    """Qwen2-VL calls its image tower's attention once per image."""
+    config = transformers.Qwen2VLConfig(
+        text_config={
+            **TEXT,
+            "num_key_value_heads": 2,
+            "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0},
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        },
+        vision_config={
+            "depth": 1,
+            "embed_dim": 32,
+            "hidden_size": 32,
+            "num_heads": 4,
+            "patch_size": 4,
+            "spatial_merge_size": 1,
+        },
+        image_token_id=60,
+        vision_start_token_id=58,
+    )
+    model = scaled(transformers.Qwen2VLForConditionalGeneration._from_config(config, attn_implementation="sdpa"), 3.0)
+    ids = torch.full((2, 14), 5)
+    ids[:, 2], ids[0, 3:7], ids[1, 3:9] = 58, 60, 60
+    inputs = {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "pixel_values": torch.randn(10, 3 * 2 * 4 * 4),
+        "image_grid_thw": torch.tensor([[1, 2, 2], [1, 2, 3]]),
+        "mm_token_type_ids": (ids == 60).int(),
+    }
+    with torch.no_grad():
+        expected = model(**inputs).logits
+        with watch(model, [Rows()], serve=serve) as seen:
+            torch.testing.assert_close(model(**inputs).logits, expected, atol=1e-5 * (serve == "regard"), rtol=0)
+    tower = [(layer.index, layer.rows.shape[2]) for layer in seen.layers if "visual" in layer.name]
+    assert tower == [(0, 4), (1, 6)]
+    assert sum(layer.batch == 2 for layer in seen.layers) == 2
+    assert "visual" in seen.recording(tokens=[["x"] * 14] * 2).notes[0]
+
+
+@pytest.mark.parametrize("serve", ["model", "regard"])
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_gradient_checkpointing_is_counted_once(serve, reentrant):
     model = MODELS["llama"].build("sdpa").train()
@@ -194,20 +236,13 @@ def test_gradient_checkpointing_is_counted_once(serve, reentrant):
     torch.testing.assert_close(model.model.layers[0].self_attn.q_proj.weight.grad, expected, atol=1e-4, rtol=1e-3)
 
 
-def _check_replaced_and_fail(before):
-    assert AttentionInterface.__dict__["get_interface"] is not before
-    raise ZeroDivisionError
-
-
 def test_interfaces_are_as_they_were():
     before = AttentionInterface.__dict__["get_interface"], dict(AttentionMaskInterface._global_mapping)
     model = MODELS["llama"].build("sdpa")
-    with (
-        pytest.raises(ZeroDivisionError),
-        watch(model, [Entropy()]),
-        watch(model, [Entropy()], serve="regard"),
-    ):
-        _check_replaced_and_fail(before[0])
+    with watch(model, [Entropy()]), watch(model, [Entropy()], serve="regard"):
+        assert AttentionInterface.__dict__["get_interface"] is not before[0]
+    with pytest.raises(ZeroDivisionError), watch(model, [Entropy()]), watch(model, [Entropy()], serve="regard"):
+        _ = 1 / 0
     assert (AttentionInterface.__dict__["get_interface"], dict(AttentionMaskInterface._global_mapping)) == before
     assert model.config._attn_implementation == "sdpa"
 

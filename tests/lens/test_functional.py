@@ -222,3 +222,15 @@ def test_gradients_pass_and_are_untouched():
     with watch(model, [Rows()], serve="regard"):
         model(q, q, q).square().sum().backward()
     torch.testing.assert_close(q.grad, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_refused_and_untouched():
+    model = Outer()
+    q = torch.nested.nested_tensor([torch.randn(3, 2, 4), torch.randn(5, 2, 4)], layout=torch.jagged).transpose(1, 2)
+    expected = model(q, q, q)
+    with watch(model, [Entropy()]) as seen:
+        found = model(q, q, q)
+    assert torch.equal(found.values(), expected.values())
+    assert [(entry.name, entry.status) for entry in seen.coverage] == [("inner.mixer", "not seen")]
+    assert "nested" in seen.coverage[0].reason

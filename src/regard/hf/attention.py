@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.utils import output_capturing
 
 from regard.errors import UnsupportedError, message
 from regard.hf.lazy_mask import LazyMask, MaskRule, lazy_mask
-from regard.ops import Allowed, Causal, Mask, Padding, attend
+from regard.ops import Allowed, Causal, Mask, Padding, attend, weights
 
 NAME = "regard"
 _NOT_EXPRESSIBLE = ("block_indices",)
@@ -49,7 +50,7 @@ def regard_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     **kwargs: Any,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor, Tensor | None]:
     """The attention function that ``AttentionInterface`` knows as "regard".
 
     Args:
@@ -62,26 +63,36 @@ def regard_attention(
             ``indices``; what else models pass has no meaning for attention.
 
     Returns:
-        The output, [batch, q, heads, value_dim], and None for the weights: watch the model to see them.
+        The output, [batch, q, heads, value_dim], and the weights, [batch, heads, q, kv], if the model was called with
+        ``output_attentions=True`` (quadratic memory; watch the model to see them in linear memory), else None.
 
     Raises:
         UnsupportedError: An argument that changes the result and cannot be expressed.
     """
     placed = place_mask(module, query, key, attention_mask, is_causal=kwargs.get("is_causal"), cross=is_cross(module))
-    options = options_of(query, placed, kwargs)
-    key, value = key[:, :, : placed.kv_len], value[:, :, : placed.kv_len]
     q_start = placed.q_start if placed.q_start is not None else 0
     aligned = q_start == placed.kv_start + placed.kv_len - query.shape[2]
-    output = attend(
-        query,
-        key,
-        value,
-        dropout_p=kwargs.get("dropout") or 0.0,
-        q_start="end" if aligned else q_start,
-        kv_start=placed.kv_start,
-        **options,
-    )
-    return output.transpose(1, 2).contiguous(), None
+    options = options_of(query, placed, kwargs)
+    options |= {"q_start": "end" if aligned else q_start, "kv_start": placed.kv_start}
+    seen = key[:, :, : placed.kv_len]
+    output = attend(query, seen, value[:, :, : placed.kv_len], dropout_p=kwargs.get("dropout") or 0.0, **options)
+    matrix = dense_weights(query, seen, key.shape[2], options) if weights_wanted(kwargs) else None
+    return output.transpose(1, 2).contiguous(), matrix
+
+
+def weights_wanted(kwargs: dict[str, Any]) -> bool:
+    """Whether somebody called the model with ``output_attentions=True``, as an argument or as transformers notes it."""
+    if kwargs.get("output_attentions"):
+        return True
+    collector: Any = getattr(output_capturing, "_active_collector", None)
+    collected = collector.get() if collector is not None else None
+    return any("attention" in key for key in collected or ())
+
+
+def dense_weights(query: Tensor, key: Tensor, kv_len: int, options: dict[str, Any]) -> Tensor:
+    """The whole weight matrix in the dtype of the query, zero for keys beyond those that matter."""
+    matrix = weights(query, key, **options).to(query.dtype)
+    return torch.nn.functional.pad(matrix, (0, kv_len - matrix.shape[3]))
 
 
 def options_of(query: Tensor, placed: Placed, kwargs: dict[str, Any]) -> dict[str, Any]:

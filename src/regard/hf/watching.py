@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from regard.errors import Error
-from regard.hf.attention import NAME, is_cross, options_of, place_mask
+from regard.hf.attention import NAME, dense_weights, is_cross, options_of, place_mask, weights_wanted
 from regard.hf.beams import BeamFollower
 from regard.hf.lazy_mask import LazyMask, MaskRule
 from regard.hf.mask_book import MaskBook
@@ -145,7 +145,9 @@ class TransformersAdapter(Adapter):
                 session.refuse(module, str(problem).splitlines()[0])
         if call is not None and any(session.serve == "regard" and session.wants(module) for session in sessions):
             output = Session.output(call, value[:, :, : call.key.shape[2]], kwargs.get("dropout") or 0.0)
-            result: tuple[Tensor, Any] = (output.transpose(1, 2).contiguous(), None)
+            wanted = weights_wanted(kwargs)
+            matrix = dense_weights(call.query, call.key, key.shape[2], call.options()) if wanted else None
+            result: tuple[Tensor, Any] = (output.transpose(1, 2).contiguous(), matrix)
         else:
             if isinstance(attention_mask, LazyMask) and function is not _regard():
                 attention_mask = attention_mask.original()
@@ -171,19 +173,16 @@ class TransformersAdapter(Adapter):
         cross = is_cross(module, session.names[id(module)])
         is_causal = kwargs.get("is_causal")
         causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+        rule = self._rule(module, query, key, attention_mask, causal=causal)
         notes: tuple[str, ...] = ()
-        if attention_mask is None:
-            config = getattr(module, "config", None)
-            rule = self._book.find_left_out(config, query.shape[0], query.shape[2], key.shape[2], causal=causal)
-            if rule is None and implementation in _NO_MASK_IS_NO_MASK:
+        if rule is None and attention_mask is None:
+            if implementation in _NO_MASK_IS_NO_MASK:
                 is_causal = False
-            if rule is None and implementation not in AttentionMaskInterface._global_mapping:
+            elif implementation not in AttentionMaskInterface._global_mapping:
                 notes = (
                     f"the implementation {implementation!r} has no mask function, so transformers gave it no mask: "
                     f"{'causal' if causal else 'full'} attention was assumed",
                 )
-        else:
-            rule = self._book.find(attention_mask)
         placed = place_mask(
             module,
             query,
@@ -203,6 +202,15 @@ class TransformersAdapter(Adapter):
             notes=notes,
             **options_of(query, placed, kwargs),
         )
+
+    def _rule(
+        self, module: nn.Module, query: Tensor, key: Tensor, attention_mask: Any, *, causal: bool
+    ) -> MaskRule | None:
+        """The rule behind a mask, or behind one that transformers left out."""
+        if attention_mask is not None:
+            return self._book.find(attention_mask)
+        config = getattr(module, "config", None)
+        return self._book.find_left_out(config, query.shape[0], query.shape[2], key.shape[2], causal=causal)
 
 
 def _nothing(**_: Any) -> None:

@@ -104,6 +104,10 @@ def _scaled_dot_product(
     bound = _SDPA.bind(*args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments
+    if given["query"].is_nested:
+        for session, frame in watchers:
+            session.refuse(frame.module, "its inputs are nested tensors")
+        return func(*args, **kwargs)
     call, value = _sdpa_call(*watchers[-1], given)
     with quiet():
         if _serves(watchers):

@@ -9,15 +9,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 import regard
 from regard.lens._coverage import coverage
 from regard.lens._layers import AttentionStep, Layer
 from regard.lens._session import Session
-from regard.ops import Allowed, Geometry, Mask, Probe
-from regard.ops._lower import lower
+from regard.ops import Allowed, Mask, Probe, lower_mask
 from regard.ops.probes import HeatMap, Rows
 from regard.records import Call, MaskProgram, Model, Op, Recording, instructions
 from regard.records import Sequence as TokenSequence
@@ -181,21 +179,8 @@ def _program(layer: Layer, step: AttentionStep) -> MaskProgram | None:
     if step.mask is None:
         return MaskProgram((int(Op.EVERYTHING),))
     mask: Mask = Allowed(step.mask) if isinstance(step.mask, Tensor) else step.mask
-    q_len, kv_len = step.q_end - step.q_start, step.kv_end - step.kv_start
-    geometry = Geometry(
-        batch=step.batch,
-        num_heads=layer.num_heads,
-        q_len=q_len,
-        kv_len=kv_len,
-        q_positions=torch.arange(step.q_start, step.q_end, device=step.device)[None],
-        kv_start=step.kv_start,
-        dtype=torch.float32,
-        device=step.device,
-    )
-    lowered = lower(mask, geometry, caller="recording")
-    if lowered.functions:
-        return None
-    return MaskProgram(lowered.code, tuple(_array(tensor) for tensor in lowered.tensors))
+    shape = (step.batch, layer.num_heads, step.q_end - step.q_start, step.kv_end - step.kv_start)
+    return lower_mask(mask, shape, q_start=step.q_start, kv_start=step.kv_start)
 
 
 def _sequence_names(

@@ -46,7 +46,14 @@ def make_call(
     _check_shapes(caller, query, key, value)
     _check_dtypes(caller, query, key, value)
     _check_numbers(caller, scale, logit_softcap, dropout_p)
-    geometry = _geometry(caller, query, key, q_start, kv_start)
+    geometry = make_geometry(
+        caller,
+        (*query.shape[:3], key.shape[2]),
+        q_start=q_start,
+        kv_start=kv_start,
+        dtype=query.dtype,
+        device=query.device,
+    )
     seed = None
     if dropout_p > 0:
         seed = torch.randint(2**31, (), device=query.device)
@@ -140,25 +147,37 @@ def _check_numbers(caller: str, scale: float | None, logit_softcap: float | None
         raise all_problems(caller, problems)
 
 
-def _geometry(caller: str, query: Tensor, key: Tensor, q_start: QStart, kv_start: int) -> Geometry:
-    batch, heads, q_len, _ = query.shape
-    kv_len = key.shape[2]
-    steps = torch.arange(q_len, device=query.device)[None]
+def make_geometry(
+    caller: str,
+    shape: tuple[int, int, int, int],
+    *,
+    q_start: QStart,
+    kv_start: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Geometry:
+    """Where the queries and keys of a call of shape (batch, heads, q_len, kv_len) sit.
+
+    Raises:
+        DTypeError, ShapeError, ConfigError: if ``q_start`` is not what it may be.
+    """
+    batch, heads, q_len, kv_len = shape
+    steps = torch.arange(q_len, device=device)[None]
     if isinstance(q_start, Tensor):
         if q_start.dtype.is_floating_point or q_start.dtype == torch.bool:
             raise DTypeError(message(caller, must_be("q_start", "integers (int64)", q_start.dtype)))
         if q_start.dim() > 1 or (q_start.dim() == 1 and q_start.shape[0] not in (1, batch)):
             raise ShapeError(message(caller, must_be("q_start", f"of shape ({batch},)", f"{tuple(q_start.shape)}")))
-        positions = q_start.to(query.device).long().reshape(-1, 1) + steps
+        positions = q_start.to(device).long().reshape(-1, 1) + steps
     elif q_start in ("end", "start"):
         positions = steps + (kv_start + kv_len - q_len if q_start == "end" else kv_start)
     elif isinstance(q_start, int) and not isinstance(q_start, bool):
         positions = steps + q_start
     else:
         raise ConfigError(message(caller, must_be("q_start", '"end", "start", an int or a tensor', repr(q_start))))
-    dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
+    statistics = torch.float64 if dtype == torch.float64 else torch.float32
     aligned = isinstance(q_start, str) and (q_start == "end" or q_len == kv_len)
-    return Geometry(batch, heads, q_len, kv_len, positions, kv_start, dtype, query.device, aligned)
+    return Geometry(batch, heads, q_len, kv_len, positions, kv_start, statistics, device, aligned)
 
 
 def _mask(caller: str, mask: masks.Mask | Tensor | None, geometry: Geometry, q_start: QStart) -> Lowered | None:
