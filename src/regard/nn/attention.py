@@ -186,8 +186,8 @@ def as_mask(caller: str, mask: Mask | Tensor | None) -> Mask | Tensor | None:
     """Read a mask as textbooks write it: in a tensor of numbers only exact 0 blocks.
 
     Raises:
-        DTypeError: if it is neither a mask nor a tensor, or holds negative numbers, as masks that are added do: 0 allows
-            in those. Looked at only where that is free: eager mode, CPU.
+        DTypeError: if it is neither a mask nor a tensor, or holds negative numbers, as masks that are added do (there
+            0 allows). Looked at only where that is free: eager mode, CPU.
     """
     if mask is None or isinstance(mask, Mask):
         return mask

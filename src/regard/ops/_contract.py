@@ -56,13 +56,10 @@ class Scene:
         """Return the rest of the call."""
         return {"mask": self.mask, **self.scalars, **self.positions}
 
-    def finite(self) -> dict[str, Tensor]:
-        """Return query, key and value as the yardstick needs them: without what nobody may see."""
-        return {"query": self.query, "key": self.key, "value": self.value}
-
-    def numbers(self) -> dict[str, Any]:
-        """Return what else the yardstick needs."""
-        return {"bias": self.bias, "sinks": self.sinks, **self.scalars}
+    def yardstick(self) -> dict[str, Any]:
+        """Return what error_budget() is given: the same numbers, the mask dense, and nothing hidden behind it."""
+        tensors = {"query": self.query, "key": self.key, "value": self.value, "bias": self.bias, "sinks": self.sinks}
+        return {**tensors, "allowed": self.allowed, **self.scalars}
 
     def grad_output(self, output: Tensor) -> Tensor:
         """Return the gradient that arrives from above."""
@@ -220,7 +217,11 @@ def _hidden_scenes(make: _Maker) -> Iterator[Scene]:
     yield Scene("NaN behind both", *make.heads(6, 6), mask=both, allowed=seen & (k <= q), hidden=hidden)
     bias = make.tensor(2, 1, 1, 6).masked_fill(~seen, -_INF)
     yield Scene("NaN behind bias", *make.heads(6, 6), bias=bias, hidden=hidden)
-    late = {"mask": Causal(), "allowed": k <= torch.arange(2, device=k.device)[:, None], "positions": {"q_start": 0}}
+    late: dict[str, Any] = {
+        "mask": Causal(),
+        "allowed": k <= torch.arange(2, device=k.device)[:, None],
+        "positions": {"q_start": 0},
+    }
     beyond = tuple((b, j) for b in range(2) for j in range(2, 6))
     yield Scene("NaN in an unused cache", *make.heads(2, 6), hidden=beyond, **late)
 

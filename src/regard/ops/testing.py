@@ -207,7 +207,8 @@ def _judge(scene: Scene, backend: str, gradients: bool) -> list[str]:
     """Compute one scene and list what is wrong with the output, the gradients, and the inputs afterwards."""
     leaves = scene.leaves(gradients)
     before = {name: leaf.detach().clone() for name, leaf in leaves.items()}
-    output = attend(**leaves, **scene.options(), backend=backend)
+    options: dict[str, Any] = {**leaves, **scene.options(), "backend": backend}
+    output = attend(**options)
     problems = []
     if output.dtype != scene.query.dtype:
         problems.append(f"output must be {scene.query.dtype}, but is {output.dtype}")
@@ -218,9 +219,7 @@ def _judge(scene: Scene, backend: str, gradients: bool) -> list[str]:
         gradient = torch.autograd.grad(output, wanted, grad_output, allow_unused=True)
         for leaf_name, leaf, found in zip(leaves, wanted, gradient, strict=True):
             results[leaf_name] = torch.zeros_like(leaf) if found is None else found
-    budgets = error_budget(
-        **scene.finite(), grad_output=grad_output if gradients else None, allowed=scene.allowed, **scene.numbers()
-    )
+    budgets = error_budget(**scene.yardstick(), grad_output=grad_output if gradients else None)
     for result_name, result in results.items():
         title = result_name if result_name == "output" else f"gradient of {result_name}"
         problem = budgets[result_name].problem(title, result)
