@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn import ALiBi, MultiHeadAttention, Rotary, ScaledDotProductAttention
-from regard.ops import Causal, Padding, SlidingWindow, attend
+from regard.ops import Causal, Padding, Prefix, SlidingWindow, attend
 from tests.ops.compiled import compare
 
 torch.manual_seed(0)
@@ -97,6 +97,22 @@ def h7_export_module_in_eval_and_train() -> None:
 @case
 def h7_export_module_with_weights() -> None:
     exported(Wrapped(need_weights=True).eval(), tokens, 1)
+
+
+@case
+def h7_export_every_backend_with_masks_and_bias() -> None:
+    class Module(nn.Module):
+        def __init__(self, **options: Any) -> None:
+            super().__init__()
+            self.options = options
+
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            places = torch.arange(q.shape[2])
+            return attend(q, k, v, bias=ALiBi(2)(places, places), **self.options)
+
+    for backend in ("auto", "reference", "tiled"):
+        for mask in (None, Causal(), Causal() | Prefix(2)):
+            exported(Module(backend=backend, mask=mask), heads, 2)
 
 
 @case
