@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch._dynamo.testing
 from torch import Tensor, nn
 
 from regard.nn import ALiBi, MultiHeadAttention, Rotary, ScaledDotProductAttention
@@ -172,8 +173,6 @@ def h7_compile_lengths_may_change_without_a_new_graph() -> None:
 
 
 def main() -> None:
-    import torch._dynamo.testing
-
     results: dict[str, str | None] = {}
     for name, function in CASES.items():
         try:

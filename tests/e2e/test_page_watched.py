@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-
 from tests.cases.test_group_c import LONG, long_page
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from regard.nn import ALiBi, MultiHeadAttention, Rotary, ScaledDotProductAttention
 from regard.ops import Causal, attend

@@ -26,7 +26,7 @@ Blocks = tuple[_BlockTable, _BlockTable]
 
 
 def ends(span: slice, length: int) -> tuple[int, int]:
-    """First index, and the one after the last, of a slice; the whole keeps a symbolic length, which ``indices`` would fix."""
+    """Where a slice starts and stops. All of a symbolic length stays symbolic, which ``indices`` would not leave it."""
     if span == slice(None):
         return 0, length
     start, stop, _ = span.indices(length)
