@@ -23,10 +23,7 @@ from regard.hf.attention import NAME, dense_weights, is_cross, options_of, place
 from regard.hf.beams import BeamFollower
 from regard.hf.lazy_mask import LazyMask, MaskRule
 from regard.hf.mask_book import MaskBook
-from regard.lens._call import AttentionCall
-from regard.lens._frames import quiet
-from regard.lens._session import Session
-from regard.lens.adapters import Adapter, KnownMask
+from regard.lens.adapters import Adapter, AttentionCall, KnownMask, Session, quiet
 
 AttentionFunction = Callable[..., tuple[Tensor, Any]]
 _UPPER_LEFT = ("sdpa",)
