@@ -220,7 +220,11 @@ def _hidden_scenes(make: _Maker) -> Iterator[Scene]:
     yield Scene("NaN behind both", *make.heads(6, 6), mask=both, allowed=seen & (k <= q), hidden=hidden)
     bias = make.tensor(2, 1, 1, 6).masked_fill(~seen, -_INF)
     yield Scene("NaN behind bias", *make.heads(6, 6), bias=bias, hidden=hidden)
-    late = {"mask": Causal(), "allowed": k <= torch.arange(2, device=k.device)[:, None], "positions": {"q_start": 0}}
+    late: dict[str, Any] = {
+        "mask": Causal(),
+        "allowed": k <= torch.arange(2, device=k.device)[:, None],
+        "positions": {"q_start": 0},
+    }
     beyond = tuple((b, j) for b in range(2) for j in range(2, 6))
     yield Scene("NaN in an unused cache", *make.heads(2, 6), hidden=beyond, **late)
 

@@ -24,12 +24,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.errors import UnsupportedError
+from regard.ops._call import BLOCKING
 from regard.ops._contract import Scene, scenes
+from regard.ops._dispatch import Backend
 from regard.ops.attention import attend
 
 __all__ = ["Budget", "ContractReport", "check_backend", "dense_attention", "error_budget"]
-
-_LOWEST = -3.38e38
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,17 @@ def dense_attention(
 ) -> tuple[Float[Tensor, "batch num_heads q_len value_dim"], Float[Tensor, "batch num_heads q_len kv_len"]]:
     """Attend as a textbook does, with torch operators in the dtype of the inputs: the yardstick, not the product.
 
-    Formula: softmax(softcap(scale·q·kᵀ) + bias, masked by −inf, beside the sink)·v; empty rows are zero.
+        softmax(softcap(scale·q·kᵀ) + bias, masked by −inf, beside the sink)·v; empty rows are zero
+
+    Args:
+        query: As for attend().
+        key: As for attend().
+        value: As for attend(); what nobody may see must be finite.
+        allowed: The mask, dense; broadcastable to [batch, num_heads, q_len, kv_len].
+        bias: As for attend().
+        scale: As for attend().
+        logit_softcap: As for attend().
+        sinks: As for attend().
 
     Returns:
         The output, and the weights without the sink's column.
@@ -151,7 +161,7 @@ def error_budget(
 
 
 def check_backend(
-    name: str,
+    name: Backend,
     *,
     device: str | torch.device = "cpu",
     dtypes: Sequence[torch.dtype] = (torch.float64, torch.float32, torch.bfloat16, torch.float16),
@@ -203,9 +213,9 @@ def check_backend(
     return ContractReport(name, tuple(passed), refused)
 
 
-def _judge(scene: Scene, backend: str, gradients: bool) -> list[str]:
+def _judge(scene: Scene, backend: Backend, gradients: bool) -> list[str]:
     """Compute one scene and list what is wrong with the output, the gradients, and the inputs afterwards."""
-    leaves = scene.leaves(gradients)
+    leaves: dict[str, Any] = scene.leaves(gradients)
     before = {name: leaf.detach().clone() for name, leaf in leaves.items()}
     output = attend(**leaves, **scene.options(), backend=backend)
     problems = []
@@ -218,8 +228,9 @@ def _judge(scene: Scene, backend: str, gradients: bool) -> list[str]:
         gradient = torch.autograd.grad(output, wanted, grad_output, allow_unused=True)
         for leaf_name, leaf, found in zip(leaves, wanted, gradient, strict=True):
             results[leaf_name] = torch.zeros_like(leaf) if found is None else found
+    finite: dict[str, Any] = scene.finite()
     budgets = error_budget(
-        **scene.finite(), grad_output=grad_output if gradients else None, allowed=scene.allowed, **scene.numbers()
+        **finite, grad_output=grad_output if gradients else None, allowed=scene.allowed, **scene.numbers()
     )
     for result_name, result in results.items():
         title = result_name if result_name == "output" else f"gradient of {result_name}"
@@ -249,7 +260,7 @@ def _dense_logits(
     if allowed is not None:
         visible = visible & allowed
     if bias is not None:
-        visible = visible & ~((bias.double() <= _LOWEST) | (bias == torch.finfo(bias.dtype).min))
+        visible = visible & ~((bias.double() <= BLOCKING) | (bias == torch.finfo(bias.dtype).min))
         logits = logits + torch.where(visible, bias.to(logits.dtype), 0.0)
     return logits.masked_fill(~visible, float("-inf")), visible
 
