@@ -10,6 +10,7 @@ from typing import Any, Literal
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.errors import UnsupportedError, message
 from regard.ops._strip import Strip
 
 Kind = Literal["row", "column", "either"]
@@ -86,5 +87,9 @@ class Probe(ABC):
 
         Returns:
             The value of the whole rows.
+
+        Raises:
+            UnsupportedError: It is not a row probe.
         """
-        raise NotImplementedError(f"{type(self).__name__} is a {self.kind} probe: it merges in two phases, not by lse")
+        problem = f"it is a {self.kind} probe, which merges in two phases, not by lse."
+        raise UnsupportedError(message(f"{type(self).__name__}.merge", problem))
