@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch._dynamo.testing
 from torch import Tensor
 
 from regard.ops import (
@@ -236,8 +237,6 @@ def inductor() -> None:
 
 
 def main() -> None:
-    import torch._dynamo.testing
-
     results: dict[str, str | None] = {}
     for name, function in CASES.items():
         try:

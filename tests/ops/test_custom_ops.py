@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._pytree import tree_map
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from regard.ops import Causal, Padding, attend
 

@@ -162,7 +162,8 @@ class Recording:
             ConfigError: The recording contradicts itself; every problem is listed.
             FormatError: ``path`` holds something that is not a recording.
 
-        Cost: one more copy of at most one chunk (64 MiB) in memory, or of the largest value if that is larger.
+        Cost:
+            One more copy of at most one chunk (64 MiB) in memory, or of the largest value if that is larger.
         """
         from regard.records._save import save
 
