@@ -361,11 +361,11 @@ def test_e7_nothing_keeps_the_graph_or_the_inputs_alive(backend: str) -> None:
     assert [reference() for reference in references] == [None] * 4
 
 
-def test_e7_a_thousand_calls_remember_nothing() -> None:
+def test_e7_many_calls_remember_nothing() -> None:
     from regard.ops import _lower, _tiles
 
     tensors = [torch.randn(1, 1, 4, 8) for _ in range(3)]
-    for _ in range(1000):
+    for _ in range(100):
         attend(*tensors, mask=Padding(torch.ones(1, 4, dtype=torch.bool)), backend="tiled")
     gc.collect()
     assert len(_lower._lowered) < 50

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch._dynamo.testing
 from torch import Tensor
+from torch._dynamo.testing import CompileCounter
 
 from regard.ops import (
     Allowed,
@@ -77,7 +78,6 @@ def attend_with_masks_built_inside() -> None:
     def function(q: Tensor, k: Tensor, v: Tensor, keep: Tensor) -> Tensor:
         return attend(q, k, v, mask=(Causal() | Prefix(2)) & Padding(keep) & SlidingWindow(4))
 
-    compare(function, Q, K, V, KEEP)
     compare(function, Q, K, V, KEEP, gradients=True)
 
 
@@ -180,7 +180,7 @@ def observe_span_mass_compiles() -> None:
 @case
 def h7_lengths_may_change_without_a_new_graph() -> None:
     torch._dynamo.reset()
-    counter = torch._dynamo.testing.CompileCounter()
+    counter = CompileCounter()
     compiled = torch.compile(
         lambda q, k, v: attend(q, k, v, mask=Causal()), fullgraph=True, backend=counter, dynamic=True
     )

@@ -23,6 +23,8 @@ from regard.ops import (
     attend,
     weights,
 )
+from regard.ops._validate import make_call
+from regard.records.mask_program import MaskProgram
 from tests.ops.backends import COMPLETE, each_backend, serve
 
 KEEP = torch.tensor([[True, True, True, False, True]])
@@ -241,18 +243,12 @@ def test_a_lowered_mask_means_the_same_to_numpy(mask: Any) -> None:
     """What a recording stores is what the kernel used."""
     import numpy as np
 
-    from regard.ops import lower_mask
-
-    program = lower_mask(mask, (1, 2, 5, 5))
-    assert program is not None
+    lowered = make_call(
+        "test", *(torch.zeros(1, 2, 5, 4),) * 3, mask=mask, bias=None, scale=None, logit_softcap=None, sinks=None
+    ).mask
+    assert lowered is not None
+    program = MaskProgram(lowered.code, tuple(tensor.numpy() for tensor in lowered.tensors))
     positions = np.arange(5)
     found = np.broadcast_to(program.allowed(positions[None], positions), (1, 2, 5, 5))
     expected = weights(torch.zeros(1, 2, 5, 4), torch.zeros(1, 2, 5, 4), mask=mask) > 0
     assert (found == expected.numpy()).all()
-
-
-def test_a_python_predicate_cannot_be_lowered_to_data() -> None:
-    where = Where(lambda b, h, i, j: i == j)
-    from regard.ops import lower_mask
-
-    assert lower_mask(where, (1, 2, 5, 5)) is None

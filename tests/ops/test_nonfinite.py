@@ -8,7 +8,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.ops import Allowed, Blocked, Causal, Documents, Padding, Prefix, SlidingWindow, Where, attend, weights
+from regard.ops import (
+    Allowed,
+    Blocked,
+    Causal,
+    Documents,
+    Padding,
+    Prefix,
+    SlidingWindow,
+    Where,
+    attend,
+    observe,
+    weights,
+)
+from regard.ops.probes import Entropy, FirstKeys, LogSumExp, TopK
 from tests.ops.backends import WAYS, each_backend, or_refused, play, serve, skip_unavailable
 
 NAN, INF = float("nan"), float("inf")
@@ -253,3 +266,21 @@ def test_inputs_are_not_changed(backend: str) -> None:
     or_refused(backend, lambda: attend(**tensors, mask=Padding(KEEP), backend=backend))
     for name, tensor in tensors.items():
         assert torch.equal(tensor.nan_to_num(7.0), before[name].nan_to_num(7.0))
+
+
+@pytest.mark.parametrize("poison", [NAN, INF])
+@pytest.mark.parametrize("mask", [*MASKS.values(), Causal()], ids=[*MASKS, "causal"])
+@pytest.mark.parametrize("way", ["reference", "tiled in small blocks"])
+def test_h1_probes_do_not_see_behind_the_mask(way: str, mask: Any, poison: float) -> None:
+    """Rows that may not see the broken keys have the values they would have without them."""
+    tensors = leaves()
+    hidden = torch.tensor([[False] * 5 + [True]] * 2) if isinstance(mask, Causal) else HIDDEN
+    dirty = tensors | {name: poisoned(tensors[name], hidden, poison) for name in ("key", "value")}
+    probes = [Entropy(), LogSumExp(), TopK(2), FirstKeys(2)]
+    with play(way) as backend:
+        _, clean = observe(**tensors, probes=probes, mask=mask, backend=backend)
+        _, found = observe(**dirty, probes=probes, mask=mask, backend=backend)
+    rows = slice(0, 5) if isinstance(mask, Causal) else slice(None)
+    for name in ("entropy", "log_sum_exp", "first_keys"):
+        torch.testing.assert_close(getattr(found, name)[:, :, rows], getattr(clean, name)[:, :, rows])
+    assert torch.equal(found.top_k.indices[:, :, rows], clean.top_k.indices[:, :, rows])

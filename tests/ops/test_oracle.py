@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 
 from regard.ops import attend, observe, weights
 from regard.ops.probes import Entropy, LogSumExp, SinkShare
 from regard.ops.testing import Budget, dense_attention, error_budget
+from tests.ops.backends import play
 from tests.ops.calls import Call, calls
 
 
@@ -30,10 +32,13 @@ def test_weights_are_the_oracles(call: Call) -> None:
     assert torch.equal(found == 0, ~expected.visible | (expected.weights == 0)), "masked weights are exactly 0"
 
 
+@pytest.mark.parametrize("way", ["reference", "tiled in small blocks"])
 @given(call=calls())
-def test_log_sum_exp_entropy_and_sink_share_are_the_oracles(call: Call) -> None:
+@settings(max_examples=25)
+def test_log_sum_exp_entropy_and_sink_share_are_the_oracles(way: str, call: Call) -> None:
     probes = [LogSumExp(), Entropy(), SinkShare()]
-    _, seen = observe(call.query, call.key, call.value, probes, **call.options, backend="reference")
+    with play(way) as backend:
+        _, seen = observe(call.query, call.key, call.value, probes, **call.options, backend=backend)
     expected = call.answer()
     torch.testing.assert_close(seen.log_sum_exp, expected.lse, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(seen.entropy, expected.entropy, rtol=1e-12, atol=1e-12)

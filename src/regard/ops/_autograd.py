@@ -254,9 +254,8 @@ def _op_backward(ctx: Any, grad: Tensor | None, _full: Tensor | None, _lse: Tens
     query, key, value, q_positions, output, lse, *rest = ctx.saved_tensors
     tensors, optional = rest[: ctx.count], iter(rest[ctx.count :])
     bias, sinks, seed = (next(optional) if has else None for has in ctx.has)
-    no_code: list[int] | None = (
-        None if ctx.numbers[0] else []
-    )  # torch takes an empty list of integers for one of tensors
+    # torch takes an empty list of integers for a list of tensors
+    no_code: list[None] | None = None if ctx.numbers[0] else []
     nothing = None, None, no_code, None, None, None, None
     if grad is None:
         return None, None, None, [None] * ctx.count, None, None, *nothing

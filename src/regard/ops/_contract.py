@@ -56,13 +56,10 @@ class Scene:
         """Return the rest of the call."""
         return {"mask": self.mask, **self.scalars, **self.positions}
 
-    def finite(self) -> dict[str, Tensor]:
-        """Return query, key and value as the yardstick needs them: without what nobody may see."""
-        return {"query": self.query, "key": self.key, "value": self.value}
-
-    def numbers(self) -> dict[str, Any]:
-        """Return what else the yardstick needs."""
-        return {"bias": self.bias, "sinks": self.sinks, **self.scalars}
+    def yardstick(self) -> dict[str, Any]:
+        """Return what error_budget() is given: the same numbers, the mask dense, and nothing hidden behind it."""
+        tensors = {"query": self.query, "key": self.key, "value": self.value, "bias": self.bias, "sinks": self.sinks}
+        return {**tensors, "allowed": self.allowed, **self.scalars}
 
     def grad_output(self, output: Tensor) -> Tensor:
         """Return the gradient that arrives from above."""

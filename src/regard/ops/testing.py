@@ -26,7 +26,6 @@ from torch import Tensor
 from regard.errors import UnsupportedError
 from regard.ops._call import BLOCKING
 from regard.ops._contract import Scene, scenes
-from regard.ops._dispatch import Backend
 from regard.ops.attention import attend
 
 __all__ = ["Budget", "ContractReport", "check_backend", "dense_attention", "error_budget"]
@@ -161,7 +160,7 @@ def error_budget(
 
 
 def check_backend(
-    name: Backend,
+    name: str,
     *,
     device: str | torch.device = "cpu",
     dtypes: Sequence[torch.dtype] = (torch.float64, torch.float32, torch.bfloat16, torch.float16),
@@ -213,11 +212,12 @@ def check_backend(
     return ContractReport(name, tuple(passed), refused)
 
 
-def _judge(scene: Scene, backend: Backend, gradients: bool) -> list[str]:
+def _judge(scene: Scene, backend: str, gradients: bool) -> list[str]:
     """Compute one scene and list what is wrong with the output, the gradients, and the inputs afterwards."""
-    leaves: dict[str, Any] = scene.leaves(gradients)
+    leaves = scene.leaves(gradients)
     before = {name: leaf.detach().clone() for name, leaf in leaves.items()}
-    output = attend(**leaves, **scene.options(), backend=backend)
+    options: dict[str, Any] = {**leaves, **scene.options(), "backend": backend}
+    output = attend(**options)
     problems = []
     if output.dtype != scene.query.dtype:
         problems.append(f"output must be {scene.query.dtype}, but is {output.dtype}")
@@ -228,10 +228,7 @@ def _judge(scene: Scene, backend: Backend, gradients: bool) -> list[str]:
         gradient = torch.autograd.grad(output, wanted, grad_output, allow_unused=True)
         for leaf_name, leaf, found in zip(leaves, wanted, gradient, strict=True):
             results[leaf_name] = torch.zeros_like(leaf) if found is None else found
-    finite: dict[str, Any] = scene.finite()
-    budgets = error_budget(
-        **finite, grad_output=grad_output if gradients else None, allowed=scene.allowed, **scene.numbers()
-    )
+    budgets = error_budget(**scene.yardstick(), grad_output=grad_output if gradients else None)
     for result_name, result in results.items():
         title = result_name if result_name == "output" else f"gradient of {result_name}"
         problem = budgets[result_name].problem(title, result)
