@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
 from regard.ops import Mask, attend, weights
+from regard.ops._validate import in_transform
 
 
 class ScaledDotProductAttention(nn.Module):
@@ -187,10 +188,21 @@ def as_mask(caller: str, mask: Mask | Tensor | None) -> Mask | Tensor | None:
     """Read a mask as textbooks write it: in a tensor of numbers only exact 0 blocks.
 
     Raises:
-        DTypeError: if it is neither a mask nor a tensor.
+        DTypeError: if it is neither a mask nor a tensor, or holds negative numbers, as masks that are added do (there
+            0 allows). Looked at only where that is free: eager mode, CPU.
     """
     if mask is None or isinstance(mask, Mask):
         return mask
     if not isinstance(mask, Tensor):
         raise DTypeError(message(caller, must_be("mask", "a mask or a tensor", f"a {type(mask).__name__}")))
-    return mask if mask.dtype == torch.bool else mask != 0
+    if mask.dtype == torch.bool:
+        return mask
+    if _is_added(mask):
+        problem = must_be("mask", "of zeros and ones, where 0 blocks", "one with negative numbers, as if it were added")
+        raise DTypeError(message(caller, problem, hint="Allowed(mask == 0) if 0 means may attend"))
+    return mask != 0
+
+
+def _is_added(mask: Tensor) -> bool:
+    looked_at = mask.device.type == "cpu" and not torch.compiler.is_compiling() and not in_transform()
+    return looked_at and bool((mask < 0).any())

@@ -105,7 +105,7 @@ def alibi_slopes(num_heads: int) -> Float[Tensor, "num_heads"]:
     below = 1 << int(math.log2(num_heads))
     slopes = [2 ** (-8 * (head + 1) / below) for head in range(below)]
     above = [2 ** (-8 * (head + 1) / (2 * below)) for head in range(0, 2 * below, 2)]
-    return torch.tensor(slopes + above[: num_heads - below])
+    return torch.tensor(slopes + above[: num_heads - below], dtype=torch.float32)
 
 
 class ALiBi(nn.Module):
@@ -119,15 +119,18 @@ class ALiBi(nn.Module):
     Raises:
         ConfigError: if ``num_heads`` is less than 1.
 
+    Numerics:
+        In float32, whatever the model was cast to: there is no buffer that ``module.to(bfloat16)`` could round, and
+        distances above 256 stay distinct.
+
     Source:
         Press et al. 2021, arXiv:2108.12409.
     """
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
+        alibi_slopes(num_heads)  # refuses what it must before the first call
         self.num_heads = num_heads
-        self.register_buffer("slopes", alibi_slopes(num_heads), persistent=False)
-        self.slopes: Tensor
 
     def forward(
         self, q_positions: Int[Tensor, "q_len"], k_positions: Int[Tensor, "kv_len"]
@@ -139,7 +142,12 @@ class ALiBi(nn.Module):
             k_positions: Absolute position of each key.
 
         Returns:
-            A dense bias: quadratic memory.
+            A dense bias in float32: quadratic memory.
         """
         distance = (q_positions[:, None] - k_positions[None]).abs()
-        return (-self.slopes[:, None, None] * distance)[None]
+        slopes = alibi_slopes(self.num_heads).to(distance.device)
+        return (-slopes[:, None, None] * distance)[None]
+
+    def extra_repr(self) -> str:
+        """Show the heads in ``print(module)``."""
+        return f"num_heads={self.num_heads}"

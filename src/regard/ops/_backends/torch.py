@@ -82,7 +82,9 @@ def _dense_mask(call: Call) -> Tensor:
     if call.bias is None:
         assert allowed is not None
         return allowed
-    bias = call.bias.to(call.query.dtype).masked_fill(blocks(call.bias), -torch.inf)
+    # a half type would round scores of far keys together; on CPUs SDPA takes the statistics' own type beside any query
+    dtype = call.geometry.dtype if call.query.device.type == "cpu" else call.query.dtype
+    bias = call.bias.to(dtype).masked_fill(blocks(call.bias), -torch.inf)
     return bias if allowed is None else torch.where(allowed, bias, -torch.inf)
 
 
