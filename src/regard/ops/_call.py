@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.ops._lower import Lowered, ends
-from regard.ops._strip import Geometry
+from regard.ops._strip import Geometry, statistics_dtype
 
 QStart = Literal["end", "start"] | int | Tensor
 """Where query 0 sits: "end" (queries are the last positions), "start", a number, or one number per batch row."""
@@ -101,5 +101,5 @@ def is_finite(tensor: Tensor) -> bool:
 
     A finite sum proves it. A sum that is not finite may be an overflow, so only then every value is looked at.
     """
-    total = tensor.sum(dtype=torch.float64 if tensor.dtype == torch.float64 else torch.float32)
+    total = tensor.sum(dtype=statistics_dtype(tensor.dtype))
     return bool(total.isfinite()) or bool(tensor.isfinite().all())

@@ -200,6 +200,12 @@ def weights(
 
     Cost:
         Quadratic memory: batch · num_heads · q_len · kv_len floats. For long inputs ask for probes (``observe``).
+
+    Example:
+        >>> import torch, regard
+        >>> q = k = torch.zeros(1, 1, 2, 4)
+        >>> regard.weights(q, k, mask=regard.Causal())[0, 0].tolist()
+        [[1.0, 0.0], [0.5, 0.5]]
     """
     call = make_call(
         "weights",
@@ -251,6 +257,15 @@ def explain_backend(
 
     Returns:
         The backend, the reason for it and the reasons against the others; ``print`` shows them one to a line.
+
+    Raises:
+        ShapeError, DTypeError, ConfigError, UnsupportedError: as ``attend``.
+
+    Example:
+        >>> import torch, regard
+        >>> q = k = v = torch.zeros(1, 2, 3, 4)
+        >>> regard.explain_backend(q, k, v, backend="reference").because
+        'asked for by name'
     """
     call = make_call(
         "explain_backend",
