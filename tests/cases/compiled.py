@@ -111,9 +111,8 @@ def h7_export_every_backend_with_masks_and_bias() -> None:
             places = torch.arange(q.shape[2])
             return attend(q, k, v, bias=ALiBi(2)(places, places), **self.options)
 
-    for backend in ("auto", "reference", "tiled"):
-        for mask in (None, Causal(), Causal() | Prefix(2)):
-            exported(Module(backend=backend, mask=mask), heads, 2)
+    for backend, mask in (("auto", None), ("auto", Causal()), ("reference", Causal()), ("tiled", Causal() | Prefix(2))):
+        exported(Module(backend=backend, mask=mask), heads, 2)
 
 
 @case
