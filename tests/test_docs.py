@@ -23,6 +23,12 @@ def test_code_of_page_runs(path: Path, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
+def test_every_package_has_a_reference_page() -> None:
+    root = DOCS.parent / "src" / "regard"
+    packages = {child.name for child in root.iterdir() if (child / "__init__.py").exists()} - {"cli"}
+    assert packages <= {path.stem for path in (DOCS / "reference").glob("*.md")}
+
+
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (DOCS.parent / "mkdocs.yml").read_text()
     assert [
