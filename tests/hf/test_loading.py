@@ -174,7 +174,7 @@ def test_folders_that_are_no_models_are_one_clear_error(tmp_path):
 @pytest.mark.parametrize("config", ["null", "[]", "{", '{"model_type": "bert", "hidden_size": "wide"}'])
 def test_a_damaged_configuration_is_one_clear_error(tmp_path, config):
     (tmp_path / "config.json").write_text(config)
-    with pytest.raises(ConfigError, match="has no config.json that transformers understands"):
+    with pytest.raises(ConfigError, match=r"has no config\.json that transformers understands"):
         load(str(tmp_path))
 
 
