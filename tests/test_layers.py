@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ def copy(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "static"))
     return tmp_path
+
+
+def test_what_is_forbidden_is_forbidden_for_every_package() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    by_id = {contract["id"]: contract for contract in contracts}
+    packages = {f"regard.{path.parent.name}" for path in (ROOT / "src" / "regard").glob("*/__init__.py")}
+    assert packages - set(by_id["view"]["forbidden_modules"]) == {"regard.records", "regard.view"}
+    assert packages - set(by_id["transformers"]["source_modules"]) == {"regard.cli", "regard.hf"}
 
 
 def test_the_layers_hold(copy: Path) -> None:

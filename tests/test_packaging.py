@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from regard import ops
 from regard.cli import _checks
 from regard.errors import BackendUnavailableError
 from regard.ops._backends import native_library
@@ -84,7 +85,7 @@ def test_doctor_says_what_the_library_finds(library: Path) -> None:
 
 
 def test_doctor_says_that_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_library, "features", lambda: None)
+    monkeypatch.setattr(ops, "native_features", lambda: None)
     assert _checks._native().startswith("not installed (built without a C++ compiler)")
 
 

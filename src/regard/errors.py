@@ -5,7 +5,7 @@ Error:
     ├── DTypeError(TypeError)               a dtype that is not accepted here
     ├── ConfigError(ValueError)             wrong options; every problem is listed at once
     ├── FormatError(ValueError)             a file that is not what it should be, with file and line
-    ├── UnsupportedError(NotImplementedError)   no backend can do it; lists each one's reasons
+    ├── UnsupportedError(NotImplementedError)   what was asked for cannot be done; says why
     └── BackendUnavailableError(RuntimeError)   a named backend cannot run on this machine
 
 Messages follow one grammar: ``caller(): `argument` must be …, but is … .`` followed, where it helps, by one line per
@@ -14,7 +14,7 @@ argument and one ``hint:``. The builders below are the only places that know thi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 
 class Error(Exception):
@@ -38,7 +38,7 @@ class FormatError(Error, ValueError):
 
 
 class UnsupportedError(Error, NotImplementedError):
-    """No backend can do what was asked."""
+    """What was asked for cannot be done, by a backend or in this form."""
 
 
 class BackendUnavailableError(Error, RuntimeError):
@@ -66,7 +66,13 @@ def message(caller: str, problem: str, *, arguments: Mapping[str, str] | None = 
 
 
 def must_be(argument: str, expected: str, actual: object) -> str:
-    """Build the sentence of an error: the argument, what it must be, what it is."""
+    """Build the sentence of an error: the argument, what it must be, what it is.
+
+    Args:
+        argument: Its name.
+        expected: What comes after "must be".
+        actual: What comes after "but is".
+    """
     return f"`{argument}` must be {expected}, but is {actual}."
 
 
@@ -78,16 +84,14 @@ def all_problems(caller: str, problems: Sequence[str]) -> ConfigError:
     return ConfigError(f"{caller}(): {len(problems)} problems:{listed}")
 
 
-def nothing_fits(
-    caller: str, reasons: Mapping[str, Iterable[str]], *, arguments: Mapping[str, str]
-) -> UnsupportedError:
-    """Build the error for a call that no backend takes, with every backend's reasons."""
-    listed = {f"{backend}:": "; ".join(texts) for backend, texts in reasons.items()}
-    return UnsupportedError(message(caller, "no backend can do this.", arguments={**arguments, **listed}))
-
-
 def missing_extra(module: str, extra: str, purpose: str) -> BackendUnavailableError:
-    """Build the one-line error for an optional dependency that is not installed."""
+    """Build the one-line error for an optional dependency that is not installed.
+
+    Args:
+        module: The package that is missing.
+        extra: The extra of regard that installs it.
+        purpose: What needs it; begins the sentence.
+    """
     return BackendUnavailableError(
         f"{purpose} needs the package `{module}`, which is not installed: pip install 'regard[{extra}]'."
     )

@@ -1,5 +1,6 @@
-import os
+import errno
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -228,11 +229,12 @@ def test_wrong_use_is_one_line_exit_2_and_nothing_is_written(place, name):
     assert place.files == ["empty.txt", "latin.txt"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_file(place):
-    path = place.folder / "secret.txt"
-    path.write_text("x")
-    path.chmod(0)
+def test_an_unreadable_file(place, monkeypatch):
+    def refuse(path):  # not chmod: root may read everything
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    (place.folder / "secret.txt").write_text("x")
+    monkeypatch.setattr(Path, "read_bytes", refuse)
     assert place.run("look", "--file", "secret.txt") == 2
     assert place.err == "regard: secret.txt: permission denied\n"
 

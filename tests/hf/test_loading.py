@@ -182,6 +182,7 @@ def test_a_hub_model_that_is_not_here_is_one_quick_error(monkeypatch):
     def no_network(address, timeout):
         raise OSError("no network")
 
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr(hub.socket, "create_connection", no_network)
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)

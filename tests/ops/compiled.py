@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch._dynamo.testing
 from torch import Tensor
 from torch._dynamo.testing import CompileCounter
 

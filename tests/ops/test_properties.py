@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.ops import Allowed, Causal, Documents, Padding, SlidingWindow, attend, observe, weights
+from regard.errors import ShapeError
+from regard.ops import Allowed, Causal, Documents, Padding, SlidingWindow, attend, merge, observe, weights
 from regard.ops.probes import LogSumExp
 from tests.ops.backends import COMPLETE, each_backend, serve
 from tests.ops.calls import Call, calls
@@ -20,7 +21,8 @@ exact_backend = pytest.mark.parametrize("backend", COMPLETE)
 
 
 def equal(left: Tensor | None, right: Tensor | None, tolerance: float = 1e-12) -> None:
-    if left is not None and right is not None:
+    assert (left is None) == (right is None)
+    if left is not None:
         torch.testing.assert_close(left, right, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
@@ -70,10 +72,15 @@ def test_shards_of_the_keys_merge_through_lse(backend: str, call: Call, cut: int
         )
         outputs.append(output)
         lses.append(shard.log_sum_exp)
-    lse = torch.logsumexp(torch.stack(lses), 0)
+    lse, _ = merge.shares(lses)
     equal(lse, seen.log_sum_exp)
-    shares = [(part - lse).exp().nan_to_num() for part in lses]
-    equal(sum(share[..., None] * output for share, output in zip(shares, outputs, strict=True)), whole)
+    equal(merge.outputs(outputs, lses), whole)
+
+
+@pytest.mark.parametrize("lengths", [(), (3, 4)])
+def test_shards_that_do_not_belong_together_are_refused(lengths: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match=r"^merge\.shares\(\): `lse` must be "):
+        merge.shares([torch.zeros(1, 1, length) for length in lengths])
 
 
 @each_backend

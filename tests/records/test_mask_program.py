@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.errors import UnsupportedError
 from regard.records import MaskProgram, Op, instructions
 
 BATCH, HEADS = 2, 3
@@ -125,5 +126,5 @@ def test_programs_with_problems(code, arrays, expected):
 
 
 def test_where_is_refused():
-    with pytest.raises(ValueError, match="Python function"):
+    with pytest.raises(UnsupportedError, match="Python function"):
         MaskProgram((Op.WHERE, 0)).allowed(np.array([[0]]), np.array([0]))

@@ -14,7 +14,6 @@ import torch
 
 from regard import __version__, ops
 from regard.errors import BackendUnavailableError
-from regard.ops._backends import native_library
 
 _PACKAGES = ("torch", "numpy", "safetensors", "transformers", "tokenizers")
 _BROWSERS = ("xdg-open", "chromium", "chromium-browser", "google-chrome", "firefox", "open")
@@ -72,7 +71,7 @@ def _instructions() -> list[str]:
 def _native() -> str:
     """What the native library, if there is one, finds on this processor."""
     try:
-        features = native_library.features()
+        features = ops.native_features()
     except BackendUnavailableError as error:
         return f"unusable: {error}"
     if features is None:

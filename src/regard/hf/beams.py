@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Cache, GenerationMixin
 
-from regard.lens._session import Session
+from regard.lens.adapters import Session
 
 
 @dataclass(eq=False)

@@ -4,7 +4,8 @@
 node, darts-clone's layout), and the replacement strings, each ended by a NUL. A unit holds the label that leads to it
 (8 bits), whether a key ends there (1 bit), and the distance, by exclusive or, to the block of its children (22 bits).
 
-**Source**: darts-clone, ``DoubleArrayUnit``; SentencePiece, ``normalizer.cc``.
+Source:
+    darts-clone, ``DoubleArrayUnit``; SentencePiece, ``normalizer.cc``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from regard.errors import ConfigError, message
 
 _BLOCK = 256
 _SEARCHED = 4
@@ -28,6 +31,9 @@ def charsmap(replacements: Mapping[str, str]) -> bytes:
 
     Returns:
         The bytes for ``tokenizers.normalizers.Precompiled``.
+
+    Raises:
+        ConfigError: The map is too large for the form, which has 22 bits for a distance.
     """
     texts = bytearray()
     root = _Node()
@@ -68,7 +74,7 @@ class _Units:
         base = self._find(labels)
         offset = at ^ base
         if offset >= _LARGEST_OFFSET:
-            raise ValueError("the character map is too large for one trie")
+            raise ConfigError(message("charsmap", "`replacements` must fit into one trie, but are too many."))
         self.values[at] |= offset << 10
         for label in labels:
             self.values[base ^ label] = label

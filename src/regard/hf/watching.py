@@ -23,10 +23,7 @@ from regard.hf.attention import NAME, dense_weights, is_cross, options_of, place
 from regard.hf.beams import BeamFollower
 from regard.hf.lazy_mask import LazyMask, MaskRule
 from regard.hf.mask_book import MaskBook
-from regard.lens._call import AttentionCall
-from regard.lens._frames import quiet
-from regard.lens._session import Session
-from regard.lens.adapters import Adapter, KnownMask
+from regard.lens.adapters import Adapter, AttentionCall, KnownMask, Session, quiet
 
 AttentionFunction = Callable[..., tuple[Tensor, Any]]
 _UPPER_LEFT = ("sdpa",)
@@ -174,15 +171,9 @@ class TransformersAdapter(Adapter):
         is_causal = kwargs.get("is_causal")
         causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
         rule = self._rule(module, query, key, attention_mask, causal=causal)
-        notes: tuple[str, ...] = ()
-        if rule is None and attention_mask is None:
-            if implementation in _NO_MASK_IS_NO_MASK:
-                is_causal = False
-            elif implementation not in AttentionMaskInterface._global_mapping:
-                notes = (
-                    f"the implementation {implementation!r} has no mask function, so transformers gave it no mask: "
-                    f"{'causal' if causal else 'full'} attention was assumed",
-                )
+        unmasked = rule is None and attention_mask is None
+        if unmasked and implementation in _NO_MASK_IS_NO_MASK:
+            is_causal = False
         placed = place_mask(
             module,
             query,
@@ -199,7 +190,7 @@ class TransformersAdapter(Adapter):
             kind="cross" if cross else "self",
             q_start=None if cross else placed.q_start,
             kv_start=placed.kv_start,
-            notes=notes,
+            notes=_assumed(implementation, causal=causal) if unmasked else (),
             **options_of(query, placed, kwargs),
         )
 
@@ -211,6 +202,16 @@ class TransformersAdapter(Adapter):
             return self._book.find(attention_mask)
         config = getattr(module, "config", None)
         return self._book.find_left_out(config, query.shape[0], query.shape[2], key.shape[2], causal=causal)
+
+
+def _assumed(implementation: str | None, *, causal: bool) -> tuple[str, ...]:
+    """What had to be assumed of a call without a mask."""
+    if implementation in _NO_MASK_IS_NO_MASK or implementation in AttentionMaskInterface._global_mapping:
+        return ()
+    return (
+        f"the implementation {implementation!r} has no mask function, so transformers gave it no mask: "
+        f"{'causal' if causal else 'full'} attention was assumed",
+    )
 
 
 def _nothing(**_: Any) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from jaxtyping import Int
@@ -20,6 +20,9 @@ from regard.lens._empty_rows import with_empty_rows
 from regard.lens._frames import FrameStack, in_backward, quiet
 from regard.lens._layers import AttentionStep, Layer
 from regard.ops import Observation, Probe, attend, measure
+
+if TYPE_CHECKING:
+    from regard.lens.adapters import Adapter
 
 Serve = Literal["model", "regard"]
 

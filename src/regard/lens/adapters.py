@@ -2,6 +2,9 @@
 
 ``regard.lens`` knows torch only. A package above it, such as ``regard.hf``, registers an adapter; it is imported when a
 watched model contains a module of that library, so that neither the library nor the adapter is loaded for nothing.
+
+Everything an adapter needs is here: it is attached to a ``Session``, hands it each call as an ``AttentionCall``, and
+runs the model's own attention within ``quiet()``, so that the same call is not seen twice.
 """
 
 from __future__ import annotations
@@ -13,8 +16,12 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from regard.lens._call import AttentionCall
+from regard.lens._frames import quiet
 from regard.lens._session import Session
 from regard.ops import Mask
+
+__all__ = ["Adapter", "AttentionCall", "KnownMask", "Session", "adapters_for", "quiet", "register_adapter"]
 
 
 @dataclass(frozen=True, eq=False)

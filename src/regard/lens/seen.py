@@ -18,10 +18,12 @@ class Seen:
     """Everything one ``regard.watch`` saw; filled while the model runs, kept after the ``with`` ends.
 
     Example:
-        >>> with regard.watch(model, probes=[regard.Entropy()]) as seen:  # doctest: +SKIP
-        ...     model(**inputs)
-        >>> seen["encoder.layer.3.attention.self"].entropy.shape  # doctest: +SKIP
-        torch.Size([1, 12, 9])
+        >>> import torch, regard
+        >>> model = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
+        >>> with regard.watch(model, probes=[regard.Entropy()]) as seen:
+        ...     output = model(torch.randn(1, 5, 8))
+        >>> seen["self_attn"].entropy.shape
+        torch.Size([1, 2, 5])
     """
 
     def __init__(self, session: Session) -> None:

@@ -46,17 +46,22 @@ def watch(
     Raises:
         ConfigError: An option that cannot work; all of them at once.
 
-    Numerics: Values are float32 (float64 for float64 models) and detached. torch's fused fast path for
+    Numerics:
+        Values are float32 (float64 for float64 models) and detached. torch's fused fast path for
         ``nn.TransformerEncoder`` and ``nn.MultiheadAttention`` shows nothing and runs its ordinary path while watched:
         outputs agree to about 1e-6; the coverage names the modules.
-    Cost: Linear memory beside the model; about one more q·k product and softmax per layer.
+
+    Cost:
+        Linear memory beside the model; about one more q·k product and softmax per layer.
 
     Example:
         >>> import torch, regard
         >>> layer = torch.nn.MultiheadAttention(8, 2)
-        >>> x = torch.randn(5, 1, 8)
-        >>> with regard.watch(layer, [regard.Entropy()]) as seen:  # doctest: +SKIP
+        >>> x = torch.randn(5, 1, 8)  # [length, batch, embed_dim]
+        >>> with regard.watch(layer, [regard.Entropy()]) as seen:
         ...     output, _ = layer(x, x, x)
+        >>> seen.layers[0].entropy.shape
+        torch.Size([1, 2, 5])
     """
     _check(model, probes, serve, modules, eager_limit)
     session = Session(model, probes, serve=serve, modules=modules, eager_limit=eager_limit)

@@ -49,6 +49,7 @@ class ScaledDotProductAttention(nn.Module):
 
         Raises:
             ShapeError: the width of ``query`` is not ``d_k``, or shapes do not fit each other.
+            DTypeError: ``mask`` is neither a mask nor a tensor, or a dtype is not accepted.
 
         Cost:
             Quadratic memory: the weights are returned whole.
@@ -147,6 +148,7 @@ class MultiHeadAttention(nn.Module):
 
         Raises:
             ShapeError: a shape does not fit.
+            DTypeError: ``mask`` is neither a mask nor a tensor, or a dtype is not accepted.
 
         Cost:
             Linear memory; quadratic with ``need_weights``.

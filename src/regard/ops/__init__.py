@@ -1,5 +1,6 @@
 """Attention as pure functions on tensors: attend, observe, weights, and the masks and probes they take."""
 
+from regard.ops._backends.native_library import features as native_features
 from regard.ops._dispatch import Explanation, available_backends
 from regard.ops._strip import Geometry, Strip
 from regard.ops.attention import attend, explain_backend, observe, weights
@@ -58,6 +59,7 @@ __all__ = [
     "explain_backend",
     "lower_mask",
     "measure",
+    "native_features",
     "observe",
     "weights",
 ]

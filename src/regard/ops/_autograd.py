@@ -18,7 +18,8 @@ from regard.ops._backends import reference, tiled
 from regard.ops._backends import torch as sdpa
 from regard.ops._call import Call
 from regard.ops._lower import Lowered
-from regard.ops._strip import Geometry
+from regard.ops._strip import Geometry, statistics_dtype
+from regard.records import Op
 
 Grads = tuple[Tensor | None, ...]
 
@@ -114,8 +115,6 @@ def _pack(call: Call) -> _OpArguments:
     """The arguments of ``regard::tiled`` for a call. A predicate becomes a dense tensor here, inside the graph."""
     mask, geometry = call.mask, call.geometry
     if mask is not None and mask.functions:
-        from regard.records.mask_program import Op
-
         dense = mask.allowed(geometry, slice(None), slice(None))
         mask = Lowered((int(Op.ALLOWED), 0), (dense.contiguous(),))
     return (
@@ -150,9 +149,10 @@ def _unpack(
     logit_softcap: float | None,
     dropout_p: float,
 ) -> Call:
-    dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
     batch, heads, q_len, _ = query.shape
-    geometry = Geometry(batch, heads, q_len, key.shape[2], q_positions, kv_start, dtype, query.device)
+    geometry = Geometry(
+        batch, heads, q_len, key.shape[2], q_positions, kv_start, statistics_dtype(query.dtype), query.device
+    )
     mask = Lowered(tuple(code), tuple(tensors)) if code else None
     return Call(
         "attend", query, key, value, geometry, mask, bias, scale, logit_softcap, sinks, dropout_p, seed
@@ -185,7 +185,7 @@ def tiled_op(
 
 @tiled_op.register_fake
 def _(query: Tensor, key: Tensor, value: Tensor, *_others: Any) -> tuple[Tensor, Tensor, Tensor]:
-    dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
+    dtype = statistics_dtype(query.dtype)
     shape = (*query.shape[:3], value.shape[3])
     return query.new_empty(shape), query.new_empty(shape, dtype=dtype), query.new_empty(query.shape[:3], dtype=dtype)
 

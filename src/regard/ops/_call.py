@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.ops._lower import Lowered
-from regard.ops._strip import Geometry
+from regard.ops._lower import Lowered, ends
+from regard.ops._strip import Geometry, statistics_dtype
 
 QStart = Literal["end", "start"] | int | Tensor
 """Where query 0 sits: "end" (queries are the last positions), "start", a number, or one number per batch row."""
@@ -76,8 +76,8 @@ class Call:
         unblocked = ~blocks(cut(self.bias, rows, keys))
         if allowed is not None:
             return allowed & unblocked
-        ranges = rows.indices(self.geometry.q_len), keys.indices(self.geometry.kv_len)
-        return unblocked.expand(-1, -1, *(stop - start for start, stop, _ in ranges))
+        ranges = ends(rows, self.geometry.q_len), ends(keys, self.geometry.kv_len)
+        return unblocked.expand(-1, -1, *(stop - start for start, stop in ranges))
 
 
 def cut(tensor: Tensor, rows: slice, keys: slice) -> Tensor:
@@ -101,5 +101,5 @@ def is_finite(tensor: Tensor) -> bool:
 
     A finite sum proves it. A sum that is not finite may be an overflow, so only then every value is looked at.
     """
-    total = tensor.sum(dtype=torch.float64 if tensor.dtype == torch.float64 else torch.float32)
+    total = tensor.sum(dtype=statistics_dtype(tensor.dtype))
     return bool(total.isfinite()) or bool(tensor.isfinite().all())

@@ -14,7 +14,8 @@ _WORD = 0xFFFFFFFF
 def _mix(x: Tensor) -> Tensor:
     """A bijection on 32-bit words (held in int64) whose output bits look independent of the input's.
 
-    Source: C. Wellons, "Prospecting for Hash Functions" (the function named lowbias32).
+    Source:
+        C. Wellons, "Prospecting for Hash Functions" (the function named lowbias32).
     """
     x = x ^ (x >> 16)
     x = (x * 0x7FEB352D) & _WORD

@@ -10,19 +10,37 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from regard.errors import ShapeError, message, must_be
+from regard.errors import DTypeError, ShapeError, message, must_be
 from regard.ops import masks
 from regard.ops._strip import Geometry
 from regard.records.mask_program import Op, instructions
 
 _BlockTable = Bool[Tensor, "batch_or_1 heads_or_1 q_blocks k_blocks"]
 Blocks = tuple[_BlockTable, _BlockTable]
+
+
+def ends(span: slice, length: int) -> tuple[int, int]:
+    """Where a slice starts and stops. All of a symbolic length stays symbolic, which ``indices`` would not leave it."""
+    if span == slice(None):
+        return 0, length
+    start, stop, _ = span.indices(length)
+    return start, stop
+
+
+class _Extents(NamedTuple):
+    """Lowest and highest position of the queries and keys of each block, as [batch or 1, 1, q blocks, k blocks]."""
+
+    q_low: Tensor
+    q_high: Tensor
+    k_low: Tensor
+    k_high: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +66,7 @@ class Lowered:
     def allowed(self, geometry: Geometry, rows: slice, keys: slice) -> Bool[Tensor, "batch_or_1 heads_or_1 q k"]:
         """Which keys of the tile each of its queries may see; broadcastable to [batch, heads, q, k]."""
         query = geometry.q_positions[:, None, rows, None]
-        start, stop, _ = keys.indices(geometry.kv_len)
+        start, stop = ends(keys, geometry.kv_len)
         key = torch.arange(geometry.kv_start + start, geometry.kv_start + stop, device=geometry.device)
         stack: list[Tensor] = []
         for op, operands in instructions(self.code):
@@ -60,7 +78,7 @@ class Lowered:
             else:
                 stack.append(self._leaf(op, operands, geometry, query, key[None, None, None, :], rows, keys))
         (answer,) = stack
-        return answer.expand(-1, -1, query.shape[2], len(key))
+        return answer.expand(-1, -1, query.shape[2], key.shape[0])
 
     def _leaf(
         self,
@@ -104,48 +122,50 @@ class Lowered:
         The answers are safe rather than tight: "any" may be True for a block that turns out empty, "all" may be False
         for a block that turns out full. Cost: linear in the lengths, except that a tensor mask is read once.
         """
-        q_low, q_high = _extent(geometry.q_positions, q_block)
+        q_low, q_high = (side[:, None, :, None] for side in _extent(geometry.q_positions, q_block))
         key = torch.arange(geometry.kv_start, geometry.kv_end, device=geometry.device)[None]
         k_low, k_high = (side[:, None, None, :] for side in _extent(key, k_block))
-        q_low, q_high = q_low[:, None, :, None], q_high[:, None, :, None]
+        extents = _Extents(q_low, q_high, k_low, k_high)
         stack: list[Blocks] = []
         for op, operands in instructions(self.code):
-            match op:
-                case Op.AND:
-                    (right_any, right_all), (left_any, left_all) = stack.pop(), stack.pop()
-                    result = left_any & right_any, left_all & right_all
-                case Op.OR:
-                    (right_any, right_all), (left_any, left_all) = stack.pop(), stack.pop()
-                    result = left_any | right_any, left_all | right_all
-                case Op.NOT:
-                    some, every = stack.pop()
-                    result = ~every, ~some
-                case Op.CAUSAL:
-                    result = k_low <= q_high, k_high <= q_low
-                case Op.WINDOW:
-                    nearest = torch.maximum(k_low - q_high, q_low - k_high).clamp(min=0)
-                    farthest = torch.maximum(k_high - q_low, q_high - k_low)
-                    result = nearest < operands[0], farthest < operands[0]
-                case Op.PREFIX:
-                    length = self.tensors[operands[0]][:, None, None, None]
-                    result = k_low < length, k_high < length
-                case Op.PADDING:
-                    some, every = _extent(self.tensors[operands[0]].long(), k_block)
-                    result = (every == 1)[:, None, None, :], (some == 1)[:, None, None, :]
-                case Op.DOCUMENTS:
-                    result = _document_bounds(self.tensors[operands[0]], self.tensors[operands[1]], q_block, k_block)
-                case Op.ALLOWED:
-                    result = _tensor_bounds(self.tensors[operands[0]], q_block, k_block)
-                case Op.WHERE:
-                    yes = torch.ones_like(k_low, dtype=torch.bool)
-                    result = yes, ~yes
-                case Op.EVERYTHING:
-                    yes = torch.ones_like(k_low, dtype=torch.bool)
-                    result = yes, yes
-            stack.append(result)
+            if op in (Op.AND, Op.OR):
+                (right_any, right_all), (left_any, left_all) = stack.pop(), stack.pop()
+                join = torch.logical_and if op is Op.AND else torch.logical_or
+                stack.append((join(left_any, right_any), join(left_all, right_all)))
+            elif op is Op.NOT:
+                some, every = stack.pop()
+                stack.append((~every, ~some))
+            else:
+                stack.append(self._leaf_bounds(op, operands, extents, q_block, k_block))
         ((some, every),) = stack
         blocks = q_low.shape[2], k_low.shape[3]
         return some.expand(-1, -1, *blocks), every.expand(-1, -1, *blocks)
+
+    def _leaf_bounds(self, op: Op, operands: tuple[int, ...], extents: _Extents, q_block: int, k_block: int) -> Blocks:
+        q_low, q_high, k_low, k_high = extents
+        yes = torch.ones_like(k_low, dtype=torch.bool)
+        match op:
+            case Op.EVERYTHING:
+                return yes, yes
+            case Op.CAUSAL:
+                return k_low <= q_high, k_high <= q_low
+            case Op.WINDOW:
+                nearest = torch.maximum(k_low - q_high, q_low - k_high).clamp(min=0)
+                farthest = torch.maximum(k_high - q_low, q_high - k_low)
+                return nearest < operands[0], farthest < operands[0]
+            case Op.PREFIX:
+                length = self.tensors[operands[0]][:, None, None, None]
+                return k_low < length, k_high < length
+            case Op.PADDING:
+                lowest, highest = _extent(self.tensors[operands[0]].long(), k_block)
+                return (highest == 1)[:, None, None, :], (lowest == 1)[:, None, None, :]
+            case Op.DOCUMENTS:
+                return _document_bounds(self.tensors[operands[0]], self.tensors[operands[1]], q_block, k_block)
+            case Op.ALLOWED:
+                return _tensor_bounds(self.tensors[operands[0]], q_block, k_block)
+            case Op.WHERE:
+                return yes, ~yes
+        raise AssertionError(op)
 
 
 def _extent(values: Int[Tensor, "b n"], block: int) -> tuple[Int[Tensor, "b blocks"], Int[Tensor, "b blocks"]]:
@@ -247,7 +267,8 @@ def lower(mask: masks.Mask, geometry: Geometry, *, caller: str) -> Lowered:
                 visit(inner)
                 code.append(Op.NOT)
             case _:
-                raise TypeError(f"{type(node).__name__} is not a mask of regard.ops")
+                known = "built from the masks of regard.ops by &, | and ~"
+                raise DTypeError(message(caller, must_be("mask", known, f"a {type(node).__name__}")))
 
     visit(mask)
     if not torch.compiler.is_compiling():

@@ -13,6 +13,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
+def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What scores, sums and weights of inputs of a dtype are kept in: float32, or float64 for float64."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 @dataclass(frozen=True, eq=False)
 class Geometry:
     """The shape of one attention call and where its queries and keys sit.
@@ -24,7 +29,7 @@ class Geometry:
         kv_len: Number of keys in this call.
         q_positions: Absolute position of each query; one row if all batch rows agree.
         kv_start: Absolute position of key 0 (more than 0 for a sliding cache).
-        dtype: Of statistics: float32, or float64 for float64 inputs.
+        dtype: Of statistics (``statistics_dtype``).
         device: Of the inputs.
         aligned: Whether queries are known to be the last positions (``q_start="end"``).
     """

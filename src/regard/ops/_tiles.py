@@ -12,8 +12,6 @@ from torch import Tensor
 from regard.ops._call import Call, cut
 from regard.ops._lower import Lowered
 
-Tile = tuple[slice, slice]
-
 
 @dataclass(frozen=True)
 class Plan:

@@ -12,7 +12,7 @@ from regard.errors import ConfigError, DTypeError, ShapeError, all_problems, mes
 from regard.ops import masks
 from regard.ops._call import Call, QStart
 from regard.ops._lower import Lowered, four_dims, lower, lower_once
-from regard.ops._strip import Geometry
+from regard.ops._strip import Geometry, statistics_dtype
 
 _AXES = {
     "query": ("batch", "num_heads", "q_len", "head_dim"),
@@ -66,14 +66,16 @@ def make_call(
         geometry=geometry,
         mask=_mask(caller, mask, geometry, q_start),
         bias=None if bias is None else _bias(caller, bias, geometry),
-        scale=query.shape[-1] ** -0.5
-        if scale is None and query.shape[-1]
-        else (1.0 if scale is None else float(scale)),
+        scale=_usual_scale(query.shape[3]) if scale is None else float(scale),
         logit_softcap=None if logit_softcap is None else float(logit_softcap),
         sinks=None if sinks is None else _sinks(caller, sinks, geometry),
         dropout_p=float(dropout_p),
         seed=seed,
     )
+
+
+def _usual_scale(head_dim: int) -> float:
+    return head_dim**-0.5 if head_dim else 1.0
 
 
 def describe(query: Tensor, key: Tensor, value: Tensor | None) -> dict[str, str]:
@@ -183,9 +185,8 @@ def make_geometry(
         positions = steps + q_start
     else:
         raise ConfigError(message(caller, must_be("q_start", '"end", "start", an int or a tensor', repr(q_start))))
-    statistics = torch.float64 if dtype == torch.float64 else torch.float32
     aligned = isinstance(q_start, str) and (q_start == "end" or q_len == kv_len)
-    return Geometry(batch, heads, q_len, kv_len, positions, kv_start, statistics, device, aligned)
+    return Geometry(batch, heads, q_len, kv_len, positions, kv_start, statistics_dtype(dtype), device, aligned)
 
 
 def _mask(caller: str, mask: masks.Mask | Tensor | None, geometry: Geometry, q_start: QStart) -> Lowered | None:

@@ -49,8 +49,8 @@ def attend(
         logit_softcap: Bounds scores smoothly to ±logit_softcap.
         sinks: [num_heads] or [batch, num_heads, q_len, 1]: one more logit per row, with value zero.
         dropout_p: Share of the weights dropped from the output (not from what probes see); the rest is scaled up.
-        q_start: Position of query 0: "end" (the queries are the last positions, as in cached decoding), "start", an
-            int, or an int64 tensor [batch].
+        q_start: Position of query 0: "end" (the queries are the last positions, as in cached decoding), "start" (the
+            position of key 0), an int, or an int64 tensor [batch].
         kv_start: Position of key 0, for a cache that has dropped its oldest keys.
         backend: "auto", "torch", "tiled" or "reference". A named backend never falls back.
 
@@ -200,6 +200,12 @@ def weights(
 
     Cost:
         Quadratic memory: batch · num_heads · q_len · kv_len floats. For long inputs ask for probes (``observe``).
+
+    Example:
+        >>> import torch, regard
+        >>> q = k = torch.zeros(1, 1, 2, 4)
+        >>> regard.weights(q, k, mask=regard.Causal())[0, 0].tolist()
+        [[1.0, 0.0], [0.5, 0.5]]
     """
     call = make_call(
         "weights",
@@ -251,6 +257,15 @@ def explain_backend(
 
     Returns:
         The backend, the reason for it and the reasons against the others; ``print`` shows them one to a line.
+
+    Raises:
+        ShapeError, DTypeError, ConfigError, UnsupportedError: as ``attend``.
+
+    Example:
+        >>> import torch, regard
+        >>> q = k = v = torch.zeros(1, 2, 3, 4)
+        >>> regard.explain_backend(q, k, v, backend="reference").because
+        'asked for by name'
     """
     call = make_call(
         "explain_backend",

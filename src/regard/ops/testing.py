@@ -24,12 +24,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.errors import UnsupportedError
+from regard.ops._call import BLOCKING
 from regard.ops._contract import Scene, scenes
 from regard.ops.attention import attend
 
 __all__ = ["Budget", "ContractReport", "check_backend", "dense_attention", "error_budget"]
-
-_LOWEST = -3.38e38
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +90,17 @@ def dense_attention(
 ) -> tuple[Float[Tensor, "batch num_heads q_len value_dim"], Float[Tensor, "batch num_heads q_len kv_len"]]:
     """Attend as a textbook does, with torch operators in the dtype of the inputs: the yardstick, not the product.
 
-    Formula: softmax(softcap(scale·q·kᵀ) + bias, masked by −inf, beside the sink)·v; empty rows are zero.
+        softmax(softcap(scale·q·kᵀ) + bias, masked by −inf, beside the sink)·v; empty rows are zero
+
+    Args:
+        query: As for attend().
+        key: As for attend().
+        value: As for attend(); what nobody may see must be finite.
+        allowed: The mask, dense; broadcastable to [batch, num_heads, q_len, kv_len].
+        bias: As for attend().
+        scale: As for attend().
+        logit_softcap: As for attend().
+        sinks: As for attend().
 
     Returns:
         The output, and the weights without the sink's column.
@@ -248,7 +257,7 @@ def _dense_logits(
     if allowed is not None:
         visible = visible & allowed
     if bias is not None:
-        visible = visible & ~((bias.double() <= _LOWEST) | (bias == torch.finfo(bias.dtype).min))
+        visible = visible & ~((bias.double() <= BLOCKING) | (bias == torch.finfo(bias.dtype).min))
         logits = logits + torch.where(visible, bias.to(logits.dtype), 0.0)
     return logits.masked_fill(~visible, float("-inf")), visible
 

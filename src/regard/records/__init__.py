@@ -11,6 +11,7 @@ from regard.records.recording import Model as Model
 from regard.records.recording import Recording as Recording
 from regard.records.recording import Sequence as Sequence
 from regard.records.recording import Token as Token
+from regard.records.recording import attribute_of as attribute_of
 from regard.records.spans import Group as Group
 from regard.records.spans import TextOffsets as TextOffsets
 from regard.records.spans import between_groups as between_groups
@@ -28,6 +29,7 @@ __all__ = [
     "Sequence",
     "TextOffsets",
     "Token",
+    "attribute_of",
     "between_groups",
     "group_pieces",
     "instructions",

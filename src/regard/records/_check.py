@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from regard.records.recording import Call, Recording, Sequence
+from regard.records.recording import Call, Recording, Sequence, attribute_of
 
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
@@ -22,7 +22,7 @@ _AXES: dict[str, dict[str, str]] = {
     "HeatMap": {"": "bh??"},
     "Rows": {"": "bh?k", ".indices": "?"},
 }
-_TYPE_OF = {re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower(): name for name in _AXES}
+_TYPE_OF = {attribute_of(name): name for name in _AXES}
 _FLOATS = ("float32", "float64", "float16", "uint16")
 
 

@@ -20,6 +20,8 @@ from enum import IntEnum
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
+from regard.errors import UnsupportedError, message
+
 
 class Op(IntEnum):
     """What one instruction does; in brackets the integers that follow it in the code."""
@@ -30,9 +32,7 @@ class Op(IntEnum):
     PADDING = 3  # [array]             keep[b, j]; array is bool [1 | batch, kv_len]
     DOCUMENTS = 4  # [array, array]    key_ids[b, j] == query_ids[b, i] >= 0; int64 [1 | batch, kv_len], [.., q_len]
     PREFIX = 5  # [array]              key position < length[b]; array is int64 [1 | batch]
-    ALLOWED = (
-        6  # [array]             allowed[b, h, i, j]; array is bool, broadcastable to [batch, heads, q_len, kv_len]
-    )
+    ALLOWED = 6  # [array]             allowed[b, h, i, j]; bool, broadcastable to [batch, heads, q_len, kv_len]
     AND = 7  # []                      of the two results before it
     OR = 8  # []                       of the two results before it
     NOT = 9  # []                      of the result before it
@@ -94,44 +94,50 @@ class MaskProgram:
 
         Returns:
             True where the query may see the key; axes of size 1 broadcast to [batch, heads, q, k].
+
+        Raises:
+            UnsupportedError: The program holds a Python function, which only ``regard.ops`` can evaluate.
         """
         query, key = q_positions[:, None, :, None], k_positions[None, None, None, :]
         stack: list[np.ndarray] = []
         for op, operands in instructions(self.code):
-            values = [self.arrays[number] for number in operands] if op in _READS_ARRAYS else []
-            match op:
-                case Op.EVERYTHING:
-                    result = np.ones((1, 1, query.shape[2], key.shape[3]), dtype=bool)
-                case Op.CAUSAL:
-                    result = key <= query
-                case Op.WINDOW:
-                    result = np.abs(query - key) < operands[0]
-                case Op.PADDING:
-                    result = np.broadcast_to(
-                        values[0][:, None, None, keys], (len(values[0]), 1, query.shape[2], key.shape[3])
-                    )
-                case Op.DOCUMENTS:
-                    key_ids, query_ids = values[0][:, None, None, keys], values[1][:, None, rows, None]
-                    result = (key_ids == query_ids) & (key_ids >= 0)
-                case Op.PREFIX:
-                    result = np.broadcast_to(
-                        key < values[0][:, None, None, None], (len(values[0]), 1, query.shape[2], key.shape[3])
-                    )
-                case Op.ALLOWED:
-                    result = _cut(values[0], rows, keys)
-                case Op.AND:
-                    right, left = stack.pop(), stack.pop()
-                    result = left & right
-                case Op.OR:
-                    right, left = stack.pop(), stack.pop()
-                    result = left | right
-                case Op.NOT:
-                    result = ~stack.pop()
-                case Op.WHERE:
-                    raise ValueError("a mask built from a Python function cannot be evaluated outside regard.ops")
-            stack.append(result)
+            if op in (Op.AND, Op.OR):
+                right, left = stack.pop(), stack.pop()
+                stack.append(left & right if op is Op.AND else left | right)
+            elif op is Op.NOT:
+                stack.append(~stack.pop())
+            else:
+                stack.append(self._leaf(op, operands, query, key, rows, keys))
         (answer,) = stack
         return answer
+
+    def _leaf(
+        self, op: Op, operands: tuple[int, ...], query: np.ndarray, key: np.ndarray, rows: slice, keys: slice
+    ) -> np.ndarray:
+        """What one rule allows; queries and keys are [batch or 1, 1, q, 1] and [1, 1, 1, k]."""
+        values = [self.arrays[number] for number in operands] if op in _READS_ARRAYS else []
+        whole = (len(values[0]) if values else 1, 1, query.shape[2], key.shape[3])
+        result: np.ndarray
+        match op:
+            case Op.EVERYTHING:
+                result = np.ones(whole, dtype=bool)
+            case Op.CAUSAL:
+                result = key <= query
+            case Op.WINDOW:
+                result = np.abs(query - key) < operands[0]
+            case Op.PADDING:
+                result = np.broadcast_to(values[0][:, None, None, keys], whole)
+            case Op.DOCUMENTS:
+                key_ids, query_ids = values[0][:, None, None, keys], values[1][:, None, rows, None]
+                result = (key_ids == query_ids) & (key_ids >= 0)
+            case Op.PREFIX:
+                result = np.broadcast_to(key < values[0][:, None, None, None], whole)
+            case Op.ALLOWED:
+                result = _cut(values[0], rows, keys)
+            case Op.WHERE:
+                problem = "a mask built from a Python function cannot be evaluated outside regard.ops."
+                raise UnsupportedError(message("MaskProgram.allowed", problem))
+        return result
 
     def problems(self) -> list[str]:
         """Why this program cannot be evaluated, as sentences; empty for a sound one."""

@@ -19,8 +19,9 @@ def quantise(weights: Float[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape"
 
         0 ↔ exactly 0;    v > 0 ↔ 2^(FLOOR_LOG2 + (v − 1) · STEP)
 
-    **Numerics**: within 3.4 % (``RELATIVE_ERROR``) from 2^−24 to 1; a positive weight below 2^−24 becomes 1, never 0.
-    What rounding put above 1 becomes 255. NaN, for which a byte has no room, becomes 0: whoever calls says so.
+    Numerics:
+        Within ``RELATIVE_ERROR`` (3.4 %) from 2^FLOOR_LOG2 to 1; a smaller positive weight becomes 1, never 0. What
+        rounding put above 1 becomes 255. NaN, for which a byte has no room, becomes 0: whoever calls says so.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         level = np.rint((np.log2(weights.astype(np.float64)) - FLOOR_LOG2) / STEP) + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,11 @@ import numpy as np
 from jaxtyping import Int
 
 from regard.records.mask_program import MaskProgram
+
+
+def attribute_of(probe_type: str) -> str:
+    """The usual attribute of a type of probe: ``TopK`` → ``top_k``, ``LogSumExp`` → ``log_sum_exp``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", probe_type).lower()
 
 
 @dataclass(frozen=True)
@@ -162,7 +168,8 @@ class Recording:
             ConfigError: The recording contradicts itself; every problem is listed.
             FormatError: ``path`` holds something that is not a recording.
 
-        Cost: one more copy of at most one chunk (64 MiB) in memory, or of the largest value if that is larger.
+        Cost:
+            One more copy of at most one chunk (64 MiB) in memory, or of the largest value if that is larger.
         """
         from regard.records._save import save
 

@@ -42,7 +42,8 @@ class TextOffsets:
         offsets = TextOffsets("a中")
         offsets.characters((1, 2))     # bytes 1 to 2 lie within character 1: (1, 2)
 
-    **Cost**: 24 bytes per character.
+    Cost:
+        24 bytes per character.
     """
 
     def __init__(self, text: str) -> None:

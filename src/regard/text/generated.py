@@ -33,7 +33,8 @@ def continuation(
     Returns:
         A sequence that holds the tokens of ``before`` and the generated ones.
 
-    **Cost**: every prefix is decoded once; quadratic in the number of generated tokens.
+    Cost:
+        Every prefix is decoded once; quadratic in the number of generated tokens.
     """
     start = before.text if before is not None else ""
     written, spans = _written(tokenizer, list(before_ids), list(ids))

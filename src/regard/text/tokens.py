@@ -110,7 +110,17 @@ def tokenize(
 
 
 def tokens_of(tokenizer: Any, text: str, *, pair: str | None = None, name: str = "input") -> records.Sequence:
-    """The text and its tokens with exact byte offsets: ``tokenize(...).sequence``."""
+    """The text and its tokens with exact byte offsets: ``tokenize(...).sequence``.
+
+    Args:
+        tokenizer: As for ``tokenize``.
+        text: As for ``tokenize``.
+        pair: As for ``tokenize``.
+        name: As for ``tokenize``.
+
+    Raises:
+        ConfigError: The tokenizer cannot say where its tokens came from.
+    """
     return tokenize(tokenizer, text, pair=pair, name=name).sequence
 
 

@@ -59,6 +59,10 @@ def write_page(
 
     Returns:
         The path that was written.
+
+    Raises:
+        ConfigError: ``path`` is a folder, or not even the least detail fits into ``max_mb``.
+        FormatError: The viewer that belongs to this package is missing or damaged.
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from regard.records import Call, widen
+from regard.records import Call, attribute_of, widen
 
 PLAIN_K = 16  # how many keys per query are kept of calls that hold every weight
 MASK_CELLS = 2**24  # a larger mask is not evaluated to find empty rows
@@ -40,7 +40,7 @@ class Seen:
 
     def attribute(self, kind: str) -> str | None:
         """Name of the first probe of a type, preferring the one with the usual name."""
-        usual = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind).lstrip("_")
+        usual = attribute_of(kind)
         named = [name for name, options in self.call.probes.items() if options.get("type") == kind]
         if usual in named or (not named and any(name.partition(".")[0] == usual for name in self.call.values)):
             return usual

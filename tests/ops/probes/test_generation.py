@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.errors import ConfigError, ShapeError
+from regard.errors import ConfigError, ShapeError, UnsupportedError
 from regard.ops.probes import Entropy, HeatMap, KeyMass, Rows, SpanMass, TopK
 from tests.ops.probes.strips import Dense
 
@@ -136,5 +136,5 @@ def test_a_state_that_saw_nothing_says_so():
 
 @pytest.mark.parametrize("probe", [KeyMass(), HeatMap(2, 2), Rows(), SpanMass([(0, 1)], [(0, 1)])])
 def test_what_is_no_row_probe_refuses_to_merge_by_shares(probe):
-    with pytest.raises(NotImplementedError, match="merges in two phases"):
+    with pytest.raises(UnsupportedError, match=r"merge\(\): it is a (column|either) probe, which merges in two phases"):
         probe.merge([torch.zeros(1, 1, 1)], [torch.ones(1, 1, 1)])

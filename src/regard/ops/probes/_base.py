@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -10,7 +9,9 @@ from typing import Any, Literal
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.errors import UnsupportedError, message
 from regard.ops._strip import Strip
+from regard.records import attribute_of
 
 Kind = Literal["row", "column", "either"]
 
@@ -58,7 +59,7 @@ class Probe(ABC):
     @property
     def attribute(self) -> str:
         """Name of the result on an observation: ``name`` if given, else the class in snake case."""
-        return getattr(self, "name", None) or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
+        return getattr(self, "name", None) or attribute_of(type(self).__name__)
 
     @abstractmethod
     def define(self, strip: Strip) -> Any:
@@ -86,5 +87,9 @@ class Probe(ABC):
 
         Returns:
             The value of the whole rows.
+
+        Raises:
+            UnsupportedError: It is not a row probe.
         """
-        raise NotImplementedError(f"{type(self).__name__} is a {self.kind} probe: it merges in two phases, not by lse")
+        problem = f"it is a {self.kind} probe, which merges in two phases, not by lse."
+        raise UnsupportedError(message(f"{type(self).__name__}.merge", problem))

@@ -1,4 +1,7 @@
-"""Weight matrices that probes are checked on: every kind of row, cut into strips and calls."""
+"""Weight matrices that probes are checked on: every kind of row, cut into strips and calls.
+
+Positions stay below the bound that ``check_probe`` promises.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.ops._strip import Geometry, Strip
-
-LONGEST = 512  # every position of every matrix is below it
 
 
 @dataclass(frozen=True, eq=False)
