@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import BartConfig, BartForConditionalGeneration
 
 from regard.cli import _observe
 from regard.hf import loading
@@ -205,7 +204,7 @@ WRONG = {
         ["x", "--probes", "heatmap=99999x9"],
         "--probes heatmap must be at most 1024x1024, but is 99999x9.",
     ),
-    "no model name": (["x", "--model", ""], "there is no folder"),
+    "no model name": (["x", "--model", ""], "the folder  must hold a model"),
     "no probe name": (["x", "--probes", ""], "--probes has no ''"),
     "probes": (["x", "--probes", "all"], "--probes has no 'all'; there are: entropy, topk=16"),
     "no such place": (["x", "-o", "none/page.html"], "--out must lie in a folder that exists, but there is no none."),
@@ -248,14 +247,8 @@ def test_text_and_what_is_written_must_fit_together(place, writer):
     assert place.files == []
 
 
-def test_what_an_encoder_decoder_writes_must_fit(place, tmp_path):
-    config = BartConfig(
-        vocab_size=257, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
-        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, max_position_embeddings=16,
-        decoder_start_token_id=256, pad_token_id=256, bos_token_id=256, eos_token_id=256, forced_eos_token_id=None,
-    )  # fmt: skip
-    folder = saved(tmp_path / "bart", BartForConditionalGeneration(config))
-    assert place.run("look", "short", "--model", folder, "--generate", "16") == 2
+def test_what_an_encoder_decoder_writes_must_fit(place, bart):
+    assert place.run("look", "short", "--model", bart, "--generate", "16") == 2
     assert place.err == "regard: bart is to write 16 tokens after its first, but has only 16 positions; write fewer.\n"
     assert place.files == []
 
