@@ -4,6 +4,8 @@
 TEXT ?= The bank is by the river bank
 PYTHON ?= python3
 TORCH_INDEX ?=
+# The text as it was given: without this, make reads a dollar sign in it as a variable of its own, or a command.
+override TEXT := $(value TEXT)
 export TEXT PYTHON TORCH_INDEX
 
 .PHONY: look test lint types docs clean
@@ -11,7 +13,7 @@ export TEXT PYTHON TORCH_INDEX
 # TEXT travels through the environment: quotes and dollar signs in it reach no shell.
 look:
 	@scripts/bootstrap look
-	@.venv/bin/python -m regard look "$$TEXT"
+	@.venv/bin/python -m regard look -- "$$TEXT"
 
 test:
 	@scripts/bootstrap test

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +69,24 @@ def test_the_tree_is_the_tree(path: Path) -> None:
     assert folders == packages
     top = {line.split()[0] for line in lines[1:] if not line.startswith("  ")} | set(last.split())
     assert [name for name in top if not (ROOT / name).is_dir()] == []
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize("given", ["argument", "environment"])
+def test_make_look_passes_any_text_unchanged(given: str, tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    for program, does in (("scripts/bootstrap", ""), (".venv/bin/python", "printf '%s|' \"$@\"")):
+        (tmp_path / program).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / program).chmod(0o755)
+    text = "--it costs $5, $HOME, $(shell echo no), `ls`, \"q\", 'q', 天气 👨\u200d👩 # \\ %"
+    command = ["make", "--silent", "--file", str(ROOT / "Makefile"), "look"]
+    argument, environment = ([f"TEXT={text}"], {}) if given == "argument" else ([], {"TEXT": text})
+    clean = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "TEXT")}
+    result = subprocess.run(
+        [*command, *argument], cwd=tmp_path, env={**clean, **environment}, capture_output=True, text=True, check=True
+    )
+    assert result.stdout == f"-m|regard|look|--|{text}|"
 
 
 @page

@@ -12,6 +12,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
     GPT2Config,
     GPT2LMHeadModel,
     PreTrainedModel,
@@ -118,3 +120,14 @@ def translator(tmp_path_factory) -> str:
         decoder_start_token_id=256, pad_token_id=256, eos_token_id=None,
     )  # fmt: skip
     return saved(tmp_path_factory.mktemp("models") / "translator", T5ForConditionalGeneration(config))
+
+
+@pytest.fixture(scope="session")
+def bart(tmp_path_factory) -> str:
+    """An encoder-decoder with 16 positions."""
+    config = BartConfig(
+        vocab_size=257, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, max_position_embeddings=16,
+        decoder_start_token_id=256, pad_token_id=256, bos_token_id=256, eos_token_id=256, forced_eos_token_id=None,
+    )  # fmt: skip
+    return saved(tmp_path_factory.mktemp("models") / "bart", BartForConditionalGeneration(config))

@@ -132,3 +132,24 @@ def test_an_interruption_is_clean(monkeypatch, capsys):
 def test_the_answer_no_is_1(monkeypatch):
     monkeypatch.setattr(app, "application", lambda: lambda words: 1)
     assert app.main([]) == 1
+
+
+def run_script(arguments, **options):
+    return subprocess.run([sys.executable, "-m", "regard", *arguments], capture_output=True, check=False, **options)
+
+
+def test_a_terminal_that_knows_only_ascii_is_no_reason_to_fail(tmp_path):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
+    result = run_script(["look", "The bank 天", "--layers", "0"], cwd=tmp_path, env=environment)
+    assert (result.returncode, b"Traceback" in result.stderr) == (0, False)
+    assert b"\\xb7" in result.stdout
+
+
+def test_the_page_is_written_for_a_reader_of_the_first_line_only(tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "regard", "look", "The bank", "--layers", "0"]
+    result = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=tmp_path, check=False)
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert (tmp_path / "attention.html").exists()

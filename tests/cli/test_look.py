@@ -199,6 +199,13 @@ WRONG = {
     ),
     "negative": (["x", "--generate", "-1"], "--generate must be a number of tokens, but is -1."),
     "layers": (["x", "--layers", "9"], "--layers names layer 9, but the model has only layers 0 to 5."),
+    "layers beyond memory": (["x", "--layers", "0-99999999999"], "--layers names layer 99999999999, but the model has"),
+    "a map beyond memory": (
+        ["x", "--probes", "heatmap=99999x9"],
+        "--probes heatmap must be at most 1024x1024, but is 99999x9.",
+    ),
+    "no model name": (["x", "--model", ""], "the folder  must hold a model"),
+    "no probe name": (["x", "--probes", ""], "--probes has no ''"),
     "probes": (["x", "--probes", "all"], "--probes has no 'all'; there are: entropy, topk=16"),
     "no such place": (["x", "-o", "none/page.html"], "--out must lie in a folder that exists, but there is no none."),
     "a folder as page": (["x", "-o", "."], "--out must name a file, but . is a folder."),
@@ -237,6 +244,12 @@ def test_text_and_what_is_written_must_fit_together(place, writer):
         place.err
         == "regard: the text is 60 tokens and 5 to generate long, but writer has only 64 positions; shorten it.\n"
     )
+    assert place.files == []
+
+
+def test_what_an_encoder_decoder_writes_must_fit(place, bart):
+    assert place.run("look", "short", "--model", bart, "--generate", "16") == 2
+    assert place.err == "regard: bart is to write 16 tokens after its first, but has only 16 positions; write fewer.\n"
     assert place.files == []
 
 

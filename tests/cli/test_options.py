@@ -46,6 +46,10 @@ def test_probes_with_wrong_numbers(text):
         probes_of(text)
 
 
+def test_more_strongest_keys_than_tokens_are_not_gathered():
+    assert [probe.k for probe in probes_of("topk=999999,topk=2", longest=7)] == [7, 2]
+
+
 def test_short_texts_keep_exact_rows_and_long_ones_a_map():
     assert [probe.attribute for probe in probes_for(128)] == ["rows", "entropy", "first_keys", "key_mass", "top_k"]
     assert [probe.attribute for probe in probes_for(129)] == ["entropy", "top_k", "first_keys", "key_mass", "heat_map"]

@@ -171,6 +171,13 @@ def test_folders_that_are_no_models_are_one_clear_error(tmp_path):
         load(str(bare))
 
 
+@pytest.mark.parametrize("config", ["null", "[]", "{", '{"model_type": "bert", "hidden_size": "wide"}'])
+def test_a_damaged_configuration_is_one_clear_error(tmp_path, config):
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(ConfigError, match=r"has no config\.json that transformers understands"):
+        load(str(tmp_path))
+
+
 def test_a_hub_model_that_is_not_here_is_one_quick_error(monkeypatch):
     def no_network(address, timeout):
         raise OSError("no network")

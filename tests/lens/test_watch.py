@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.errors import ConfigError
 from regard.lens import watch
+from regard.lens.watch import _check
 from regard.ops.probes import Entropy, HeatMap, KeyMass, Rows, TopK
 
 
@@ -30,6 +31,33 @@ class Block(nn.Module):
             v = cache["v"] = torch.cat([cache["v"], v], 2) if "v" in cache else v
         causal = self.causal and q.shape[2] == k.shape[2]
         return functional.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace")
+def test_scripted_modules_are_said_not_to_be_seen():
+    class Scripted(nn.Module):
+        def forward(self, x):
+            return functional.scaled_dot_product_attention(x, x, x)
+
+    model = nn.Sequential(nn.Linear(4, 4), torch.jit.trace(Scripted(), torch.randn(1, 2, 3, 4)))
+    with watch(model, [Entropy()]) as seen:
+        model(torch.randn(1, 2, 3, 4))
+    (entry,) = seen.coverage
+    assert (entry.name, entry.status) == ("1", "not seen")
+    assert "TorchScript" in entry.reason
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"probes": Entropy()}, "`probes` must be a sequence of regard.ops probes, but is a Entropy"),
+        ({"probes": [], "modules": ["a"]}, "`modules` must be a regular expression, but is"),
+    ],
+)
+def test_arguments_of_another_type_are_named(arguments, line):
+    # The shape checks of the test suite would refuse these before watch() can; a person has no such checks.
+    with pytest.raises(ConfigError, match=line):
+        _check(nn.Linear(1, 1), **{"modules": None, **arguments}, serve="model", eager_limit=1)
 
 
 class Model(nn.Module):

@@ -22,6 +22,7 @@ from regard.ops import (
     observe,
     weights,
 )
+from regard.ops._validate import _check_tensors
 from regard.ops.probes import Entropy
 from tests.ops.backends import ALL, each_backend, skip_unavailable
 
@@ -307,3 +308,11 @@ def test_a_named_torch_backend_refuses_what_it_does_wrong() -> None:
     broken = call()
     broken["query"][0, 0, 0] = float("nan")  # scaled_dot_product_attention would hide it (A44)
     refused(UnsupportedError, "torch", "NaN", **broken, mask=Causal(), backend="torch")
+
+
+@pytest.mark.parametrize("name", ["query", "key", "value", "bias", "sinks"])
+def test_arguments_that_are_no_tensors_are_named(name):
+    # The shape checks of the test suite would refuse these before attend() can; a person has no such checks.
+    arguments = {**dict.fromkeys(("query", "key", "value"), torch.zeros(1, 1, 2, 4)), name: [0.0]}
+    with pytest.raises(DTypeError, match=rf"attend\(\): `{name}` must be a tensor, but is a list"):
+        _check_tensors("attend", **arguments)

@@ -63,13 +63,19 @@ def observe(request: Request, say: Callable[[str], None]) -> records.Recording:
     if layers is not None:
         notes.append(f"Only layers {request.layers} were watched.")
     run = _run(loaded, tokenized, request)
-    probes = probes_of(request.probes, total=run.total) if request.probes else probes_for(run.longest, total=run.total)
+    probes = _probes(request, run)
     return _watch(loaded, run, probes, modules=_modules_of(layers), notes=notes)
+
+
+def _probes(request: Request, run: _Run) -> Sequence[Any]:
+    if request.probes is None:
+        return probes_for(run.longest, total=run.total)
+    return probes_of(request.probes, total=run.total, longest=run.longest)
 
 
 def _prepare(request: Request) -> tuple[LoadedModel, Tokenized, list[str]]:
     """The model and the tokens, and what a person should know; the multilingual model where the default is blind."""
-    loaded = _load(request.model or DEFAULT, request)
+    loaded = _load(DEFAULT if request.model is None else request.model, request)
     tokenized = tokenize(loaded.tokenizer, request.text, pair=_pair_to_read(loaded, request))
     notes = list(loaded.notes)
     if tokenized.replaced:
@@ -148,6 +154,12 @@ def _run(loaded: LoadedModel, tokenized: Tokenized, request: Request) -> _Run:
 def _generation(loaded: LoadedModel, tokenized: Tokenized, count: int) -> _Run:
     inputs = {name: value for name, value in tokenized.inputs().items() if name != "token_type_ids"}
     decoder = loaded.kind == "decoder"
+    limit = loaded.max_positions
+    if not decoder and limit is not None and count >= limit:
+        problem = (
+            f"{loaded.name} is to write {count} tokens after its first, but has only {limit} positions; write fewer."
+        )
+        raise ConfigError(message("look", problem))
     ending = _end_ids(loaded)
 
     def go(progress: Progress) -> tuple[records.Sequence, ...]:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from regard.ops import Probe
 
 SHORT = 128  # up to this many tokens the exact weights are kept
+_MOST_LAYERS = 10_000  # for models that do not say how many they have
+_MOST_BINS = 1024  # a map of a thousand rows is finer than a screen, and a hundred heads of it are 0.4 GB
 
 
 def layers_of(text: str, count: int | None) -> tuple[int, ...]:
@@ -27,15 +29,17 @@ def layers_of(text: str, count: int | None) -> tuple[int, ...]:
     Raises:
         ConfigError: The text is something else, or names a layer the model lacks.
     """
+    limit = _MOST_LAYERS if count is None else count
     chosen: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
             raise ConfigError(message("look", f"--layers must look like 0,3-5, but is {text!r}."))
-        chosen.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-    if count is not None and max(chosen) >= count:
-        problem = f"--layers names layer {max(chosen)}, but the model has only layers 0 to {count - 1}."
-        raise ConfigError(message("look", problem))
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last >= limit:  # checked before the range is made: it may be longer than the memory
+            has = f"the model has only layers 0 to {limit - 1}" if count is not None else f"no model has {last + 1}"
+            raise ConfigError(message("look", f"--layers names layer {last}, but {has}."))
+        chosen.update(range(first, last + 1))
     return tuple(sorted(chosen))
 
 
@@ -53,13 +57,21 @@ def probes_for(length: int, *, total: int | None = None) -> tuple[Probe, ...]:
     return (Entropy(), TopK(16), FirstKeys(1), KeyMass(), HeatMap(256, 256, length=total))
 
 
-def probes_of(text: str, *, total: int | None = None) -> tuple[Probe, ...]:
+def probes_of(text: str, *, total: int | None = None, longest: int | None = None) -> tuple[Probe, ...]:
     """Probes out of ``entropy,topk=16,heatmap=256x256``.
+
+    Args:
+        text: Names and numbers, separated by commas.
+        total: For generation: the length the map must be ready for.
+        longest: The longest sequence there will be: more strongest keys than tokens are not gathered.
+
+    Returns:
+        The probes in order.
 
     Raises:
         ConfigError: A name or a number is wrong; lists what there is.
     """
-    makers = _makers(total)
+    makers = _makers(total, longest)
     chosen = []
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
@@ -69,6 +81,8 @@ def probes_of(text: str, *, total: int | None = None) -> tuple[Probe, ...]:
             raise ConfigError(message("look", f"--probes has no {name!r}; there are: {known}."))
         try:
             chosen.append(makers[key](_numbers(value)))
+        except _TooFineError as error:
+            raise ConfigError(message("look", str(error))) from error
         except (TypeError, ValueError) as error:
             problem = f"--probes {part.strip()!r} must look like {_SPELLINGS[_keys().index(key)]}."
             raise ConfigError(message("look", problem)) from error
@@ -96,12 +110,12 @@ def _numbers(value: str) -> list[int]:
     return [int(number) for number in value.split("x")] if value else []
 
 
-def _makers(total: int | None) -> dict[str, Callable[[Sequence[int]], Probe]]:
+def _makers(total: int | None, longest: int | None) -> dict[str, Callable[[Sequence[int]], Probe]]:
     from regard import ops
 
     return {
         "entropy": lambda numbers: ops.Entropy(*numbers),
-        "topk": lambda numbers: ops.TopK(*(numbers or (16,))),
+        "topk": lambda numbers: _top_k(*(numbers or (16,)), longest=longest),
         "firstkeys": lambda numbers: ops.FirstKeys(*(numbers or (1,))),
         "keymass": lambda numbers: ops.KeyMass(*numbers),
         "heatmap": lambda numbers: _heat_map(numbers or (256, 256), total),
@@ -112,10 +126,22 @@ def _makers(total: int | None) -> dict[str, Callable[[Sequence[int]], Probe]]:
     }
 
 
+class _TooFineError(Exception):
+    """A map that no memory holds."""
+
+
+def _top_k(k: int, *, longest: int | None) -> Probe:
+    from regard.ops import TopK
+
+    return TopK(k if longest is None else min(k, longest))
+
+
 def _heat_map(numbers: Sequence[int], total: int | None) -> Probe:
     from regard.ops import HeatMap
 
     rows, columns = numbers
+    if max(rows, columns) > _MOST_BINS:
+        raise _TooFineError(f"--probes heatmap must be at most {_MOST_BINS}x{_MOST_BINS}, but is {rows}x{columns}.")
     return HeatMap(rows, columns, length=total)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
@@ -17,9 +19,15 @@ _HEADS = 3
 _TOKEN_CELLS = 14
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Let the page be written for a person who wants only the first lines (regard look … | head)."""
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - lives as long as the process
+
+
 def print_summary(recording: Recording, console: Console | None = None) -> None:
     """Print what the recording says in a few numbers; plain text when the output is not a terminal."""
-    console = console or Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = console or _Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(_title(recording), style="bold")
     rows = [_row(recording, call, label) for call, label in zip(recording.calls, _labels(recording.calls), strict=True)]
     widths = [max(cell_len(row[column]) for row in (_HEADER, *rows)) for column in range(len(_HEADER))]

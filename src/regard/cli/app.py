@@ -6,6 +6,7 @@ what; 130 interrupted. A traceback appears only with ``--debug``.
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from collections.abc import Sequence
@@ -61,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in before_text
     if debug:
         words.remove("--debug")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a character the terminal does not know is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     try:
         result = application()(words)
         sys.stdout.flush()

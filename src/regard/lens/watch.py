@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -67,6 +67,7 @@ def watch(
     session = Session(model, probes, serve=serve, modules=modules, eager_limit=eager_limit)
     seen = Seen(session)
     session.adapters = adapters_for(model)
+    _refuse_scripts(session, model)
     with ExitStack() as stack:
         for handle in hook_every_module(
             model, lambda module: _begin(session, module), lambda module: _end(session, module)
@@ -80,8 +81,22 @@ def watch(
         yield seen
 
 
+def _refuse_scripts(session: Session, model: nn.Module) -> None:
+    """TorchScript calls no Python: say so of each outermost scripted or traced module."""
+    inside: tuple[str, ...] = ()
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule) and not name.startswith(inside):
+            inside = (*inside, f"{name}." if name else "")
+            session.refuse(
+                module, "compiled by TorchScript: attention inside it cannot be seen; watch the Python module"
+            )
+
+
 def _check(model: Any, probes: Any, serve: Any, modules: Any, eager_limit: Any) -> None:
     problems = []
+    if not isinstance(probes, Iterable):
+        problems.append(must_be("probes", "a sequence of regard.ops probes", f"a {type(probes).__name__}"))
+        probes = ()
     if not isinstance(model, nn.Module):
         problems.append(must_be("model", "a torch.nn.Module", type(model).__name__))
     wrong = [type(probe).__name__ for probe in probes if not isinstance(probe, Probe)]
@@ -96,7 +111,7 @@ def _check(model: Any, probes: Any, serve: Any, modules: Any, eager_limit: Any) 
     if modules is not None:
         try:
             re.compile(modules)
-        except re.error as problem:
+        except (re.error, TypeError) as problem:
             problems.append(must_be("modules", "a regular expression", f"{modules!r} ({problem})"))
     if not isinstance(eager_limit, int) or eager_limit < 0:
         problems.append(must_be("eager_limit", "a number of keys, 0 or more", repr(eager_limit)))

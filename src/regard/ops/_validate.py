@@ -42,6 +42,7 @@ def make_call(
     Raises:
         ShapeError, DTypeError, ConfigError: as the public functions document.
     """
+    _check_tensors(caller, query=query, key=key, value=value, bias=bias, sinks=sinks)
     query, key, value = _autocast(query), _autocast(key), None if value is None else _autocast(value)
     _check_shapes(caller, query, key, value)
     _check_dtypes(caller, query, key, value)
@@ -88,6 +89,13 @@ def describe(query: Tensor, key: Tensor, value: Tensor | None) -> dict[str, str]
             line += "  " + " ".join(f"{axis}={size}" for axis, size in zip(_AXES[name], tensor.shape, strict=True))
         lines[name] = line
     return lines
+
+
+def _check_tensors(caller: str, **arguments: object) -> None:
+    for name, value in arguments.items():
+        may_be_none = name not in ("query", "key")
+        if not isinstance(value, Tensor) and not (value is None and may_be_none):
+            raise DTypeError(message(caller, must_be(name, "a tensor", f"a {type(value).__name__}")))
 
 
 def _autocast(tensor: Tensor) -> Tensor:
