@@ -3,6 +3,7 @@
     out = regard.attend(q, k, v, mask=regard.Causal())                          exact attention
     out, seen = regard.observe(q, k, v, [regard.Entropy(), regard.TopK(4)])      the same and probes of its weights
     with regard.watch(model) as seen: model(**inputs)                           probes of a model you already have
+    regard.look(seen, tokens=[...])                                             a page that shows where attention went
 
 Names are loaded when they are first used: importing ``regard`` imports neither torch nor transformers.
 """
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from regard.ops.probes import SinkShare as SinkShare
     from regard.ops.probes import SpanMass as SpanMass
     from regard.ops.probes import TopK as TopK
+    from regard.view import look as look
 
 _HOMES = {
     "regard.ops": (
@@ -61,6 +63,7 @@ _HOMES = {
         *("SinkShare", "SpanMass", "TopK"),
     ),
     "regard.lens": ("watch",),
+    "regard.view": ("look",),
     "regard.errors": (
         *("BackendUnavailableError", "ConfigError", "DTypeError", "Error", "FormatError", "ShapeError"),
         "UnsupportedError",

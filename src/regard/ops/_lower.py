@@ -113,7 +113,15 @@ class Lowered:
                 batch = torch.arange(geometry.batch, device=geometry.device)[:, None, None, None]
                 heads = torch.arange(geometry.num_heads, device=geometry.device)[None, :, None, None]
                 answer = self.functions[operands[0]](batch, heads, query, key)
-                return answer.bool() if answer.dim() == 4 else answer.bool().expand(1, 1, *answer.shape[-2:])
+                if not isinstance(answer, Tensor) or answer.dtype != torch.bool or answer.dim() > 4:
+                    found = (
+                        f"{answer.dtype} of {answer.dim()} dimensions" if isinstance(answer, Tensor) else repr(answer)
+                    )
+                    problem = must_be(
+                        "fn", "a function that returns a bool tensor of up to 4 dimensions", f"one that returns {found}"
+                    )
+                    raise DTypeError(message("Where", problem))
+                return answer[(None,) * (4 - answer.dim())]
         raise AssertionError(op)
 
     def bounds(self, geometry: Geometry, q_block: int, k_block: int) -> Blocks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import SupportsFloat
 
 import torch
 from torch import Tensor
@@ -147,14 +148,21 @@ def _check_dtypes(caller: str, query: Tensor, key: Tensor, value: Tensor | None)
 
 def _check_numbers(caller: str, scale: float | None, logit_softcap: float | None, dropout_p: float) -> None:
     problems = []
-    if scale is not None and not math.isfinite(scale):
+    if scale is not None and not (_is_number(scale) and math.isfinite(scale)):
         problems.append(must_be("scale", "a finite number", scale))
-    if logit_softcap is not None and not (math.isfinite(logit_softcap) and logit_softcap > 0):
+    if logit_softcap is not None and not (
+        _is_number(logit_softcap) and math.isfinite(logit_softcap) and logit_softcap > 0
+    ):
         problems.append(must_be("logit_softcap", "a finite number above 0, or None", logit_softcap))
-    if not 0 <= dropout_p <= 1:
+    if not (_is_number(dropout_p) and 0 <= dropout_p <= 1):
         problems.append(must_be("dropout_p", "between 0 and 1", dropout_p))
     if problems:
         raise all_problems(caller, problems)
+
+
+def _is_number(value: object) -> bool:
+    """Whether it can stand for one number; a tensor would have to be read back from its device."""
+    return isinstance(value, SupportsFloat) and not isinstance(value, str | Tensor)
 
 
 def make_geometry(
@@ -169,8 +177,10 @@ def make_geometry(
     """Where the queries and keys of a call of shape (batch, heads, q_len, kv_len) sit.
 
     Raises:
-        DTypeError, ShapeError, ConfigError: if ``q_start`` is not what it may be.
+        DTypeError, ShapeError, ConfigError: if ``q_start`` or ``kv_start`` is not what it may be.
     """
+    if isinstance(kv_start, bool) or not isinstance(kv_start, int | torch.SymInt):
+        raise ConfigError(message(caller, must_be("kv_start", "an int", repr(kv_start))))
     batch, heads, q_len, kv_len = shape
     steps = torch.arange(q_len, device=device)[None]
     if isinstance(q_start, Tensor):

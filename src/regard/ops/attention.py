@@ -161,7 +161,7 @@ def observe(
         q_start=q_start,
         kv_start=kv_start,
     )
-    seen = Observation(probes)
+    seen = Observation(probes, caller="observe")
     output = run(call, backend)
     return output, measure_call(call, seen)
 

@@ -65,6 +65,8 @@ class SlidingWindow(Mask):
     size: int
 
     def __post_init__(self) -> None:
+        if isinstance(self.size, bool) or not isinstance(self.size, int | torch.SymInt):
+            raise DTypeError(message("SlidingWindow", must_be("size", "an int", f"a {type(self.size).__name__}")))
         if self.size < 1:
             raise ConfigError(message("SlidingWindow", must_be("size", "at least 1", self.size)))
 
@@ -98,8 +100,10 @@ class Documents(Mask):
 
     def __post_init__(self) -> None:
         for name, ids in (("key_ids", self.key_ids), ("query_ids", self.query_ids)):
-            if ids is None:
+            if ids is None and name == "query_ids":
                 continue
+            _need_tensor("Documents", name, ids)
+            assert ids is not None
             if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
                 raise DTypeError(message("Documents", must_be(name, "integers", ids.dtype)))
             _need_dims("Documents", name, ids, (2,), "[batch, length]")
@@ -116,6 +120,10 @@ class Prefix(Mask):
     length: int | Int[Tensor, "batch"]
 
     def __post_init__(self) -> None:
+        if isinstance(self.length, bool) or not isinstance(self.length, int | torch.SymInt | Tensor):
+            raise DTypeError(
+                message("Prefix", must_be("length", "an int or a tensor", f"a {type(self.length).__name__}"))
+            )
         if isinstance(self.length, Tensor):
             if self.length.dtype.is_floating_point or self.length.dtype == torch.bool:
                 raise DTypeError(message("Prefix", must_be("length", "integers", self.length.dtype)))
@@ -162,6 +170,12 @@ class Where(Mask):
 
     fn: Predicate
 
+    def __post_init__(self) -> None:
+        if not callable(self.fn):
+            raise DTypeError(
+                message("Where", must_be("fn", "a function of (b, h, i, j)", f"a {type(self.fn).__name__}"))
+            )
+
 
 @dataclass(frozen=True)
 class And(Mask):
@@ -187,11 +201,18 @@ class Not(Mask):
 
 
 def _need_bool(caller: str, name: str, tensor: Tensor) -> None:
+    _need_tensor(caller, name, tensor)
     if tensor.dtype != torch.bool:
         raise DTypeError(message(caller, must_be(name, "bool", tensor.dtype), hint=f"{name} != 0 makes it bool"))
 
 
+def _need_tensor(caller: str, name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise DTypeError(message(caller, must_be(name, "a tensor", f"a {type(value).__name__}")))
+
+
 def _need_truth(caller: str, tensor: Tensor) -> None:
+    _need_tensor(caller, "tensor", tensor)
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         hint = "scores that are added are a bias: bias=tensor"
         raise DTypeError(message(caller, must_be("tensor", "bool or integer", tensor.dtype), hint=hint))

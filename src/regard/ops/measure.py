@@ -33,19 +33,25 @@ class Observation:
 
     Args:
         probes: What to ask. Two probes of a kind need different ``name``s.
+        caller: The function to name in errors.
 
     Raises:
-        ConfigError: if two probes would have the same attribute.
+        ConfigError: if they are not probes, or two would have the same attribute.
     """
 
-    def __init__(self, probes: Iterable[Probe]) -> None:
+    def __init__(self, probes: Iterable[Probe], *, caller: str = "Observation") -> None:
         self._probes: dict[str, Probe] = {}
+        if isinstance(probes, Probe) or not isinstance(probes, Iterable):
+            problem = must_be("probes", "a list of probes", f"a {type(probes).__name__}")
+            raise ConfigError(message(caller, problem, hint="one probe is [probe]"))
         for probe in probes:
             if not isinstance(probe, Probe):
-                raise ConfigError(message("Observation", must_be("probes", "probes", f"a {type(probe).__name__}")))
+                raise ConfigError(
+                    message(caller, must_be("probes", "a list of probes", f"holding a {type(probe).__name__}"))
+                )
             if probe.attribute in self._probes:
                 problem = f"two probes are called {probe.attribute!r}."
-                raise ConfigError(message("Observation", problem, hint="name= tells two probes of a kind apart"))
+                raise ConfigError(message(caller, problem, hint="name= tells two probes of a kind apart"))
             self._probes[probe.attribute] = probe
         self._states: dict[str, State] = {name: probe.begin() for name, probe in self._probes.items()}
         self._values: dict[str, Any] = {}
@@ -133,12 +139,11 @@ def measure(
     Cost:
         One product of queries and keys and what the probes do; extra memory linear in the lengths.
     """
-    probes = tuple(probes)
     if into is not None and torch.compiler.is_compiling():
         raise UnsupportedError(
             message("measure", "`into` gathers values over calls, which torch.compile cannot trace.")
         )
-    if into is not None and probes:
+    if into is not None and tuple(probes):
         raise ConfigError(message("measure", "`probes` and `into` exclude each other."))
     call = make_call(
         "measure",
@@ -157,7 +162,8 @@ def measure(
         raise ShapeError(
             message("measure", must_be("lse", f"of shape {tuple(call.query.shape[:3])}", tuple(lse.shape)))
         )
-    return measure_call(call, Observation(probes) if into is None else into, lse=lse)
+    seen = Observation(probes, caller="measure") if into is None else into
+    return measure_call(call, seen, lse=lse)
 
 
 def measure_call(call: Call, seen: Observation, *, lse: Tensor | None = None) -> Observation:
