@@ -97,4 +97,4 @@ def test_text_reaches_the_command_as_it_was_typed(checkout: Path) -> None:
     python.chmod(0o755)
     text = 'it\'s "the" `bank`; 銀行 & more'
     result = subprocess.run(["make", "look", f"TEXT={text}"], cwd=checkout, capture_output=True, text=True, check=True)
-    assert result.stdout == f"-m|regard|look|{text}|"
+    assert result.stdout == f"-m|regard|look|--|{text}|"
