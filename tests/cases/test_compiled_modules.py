@@ -32,7 +32,6 @@ def results() -> dict[str, str | None]:
     return found
 
 
-@pytest.mark.xdist_group("compile")
 @pytest.mark.parametrize("case", CASES)
 def test_compiled(case: str, results: dict[str, str | None]) -> None:
     assert results[case] is None, results[case]

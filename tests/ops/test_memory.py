@@ -49,7 +49,6 @@ def grown() -> dict[str, int]:
     return dict(zip(("backward", "attend", "measure"), map(int, done.stdout.split()[-3:]), strict=True))
 
 
-@pytest.mark.xdist_group("memory")
 @pytest.mark.parametrize(("name", "length"), [("backward", 8192), ("attend", 16384), ("measure", 16384)])
 def test_peak_memory_is_far_below_the_weight_matrix(name: str, length: int, grown: dict[str, int]) -> None:
     dense = length * length * 4 >> 20
