@@ -20,9 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from regard.lens import watch
 from regard.nn import ALiBi, MultiHeadAttention, Rotary, ScaledDotProductAttention, alibi_slopes
 from regard.nn import attention as attention_module
 from regard.ops import Allowed, Blocked, Causal, Documents, Mask, Padding, Prefix, SlidingWindow, attend, weights
+from regard.ops.probes import Rows
 from tests.cases.test_group_a import bools, close
 from tests.ops.backends import each_backend, serve
 
@@ -509,6 +511,25 @@ def test_g7_inference_is_not_larger_and_does_no_more_than_training(mask: Any) ->
     assert kept.requires_grad
     assert served.peak <= trained.peak
     assert served.operations <= trained.operations
+
+
+@pytest.mark.parametrize("serve", ["model", "regard"])
+@pytest.mark.parametrize("extra", ["add_bias_kv", "add_zero_attn"])
+@pytest.mark.parametrize("hint", [False, True], ids=["mask", "mask and hint"])
+def test_g8_one_more_key_leaves_a_causal_module_causal(extra: str, hint: bool, serve: Any) -> None:
+    """torch's own module, watched: the key it adds comes last, is seen by all, and makes the weights one wider."""
+    theirs, x = nn.MultiheadAttention(8, 2, batch_first=True, **{extra: True}).eval(), torch.randn(2, 4, 8)
+    above = torch.ones(4, 4).triu(1).bool()
+    options = {"attn_mask": above, "is_causal": hint, "average_attn_weights": False}
+    output, expected = theirs(x, x, x, **options)
+    with torch.no_grad(), watch(theirs, [Rows()], serve=serve) as seen:
+        served, _ = theirs(x, x, x, **options)
+    rows = seen.layers[0].rows
+    assert rows.shape == (2, 2, 4, 5)
+    close(rows, expected.detach())
+    close(served, output.detach())
+    assert torch.count_nonzero(rows[..., :4][..., above]) == 0
+    assert (rows[..., 4] > 0).all()
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -19,14 +19,6 @@ CASES = [
 ]
 
 
-NOT_YET = {
-    "observe_compiles": "the states of probes wrap update() in a decorator that dynamo cannot trace",
-    "observe_top_k_compiles": "TopK looks for ties with a data-dependent branch",
-    "observe_heat_map_compiles": "ColumnRanges sorts its ranges by width with tensors",
-    "observe_span_mass_compiles": "ColumnRanges sorts its ranges by width with tensors",
-}
-
-
 @pytest.fixture(scope="module")
 def results() -> dict[str, str | None]:
     """One process for all cases: importing torch and its compiler takes longer than most of them."""
@@ -41,9 +33,6 @@ def results() -> dict[str, str | None]:
 
 
 @pytest.mark.xdist_group("compile")
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(name, marks=pytest.mark.xfail(reason=NOT_YET[name]) if name in NOT_YET else ()) for name in CASES],
-)
+@pytest.mark.parametrize("case", CASES)
 def test_compiled(case: str, results: dict[str, str | None]) -> None:
     assert results[case] is None, results[case]

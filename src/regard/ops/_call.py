@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.ops._lower import Lowered
+from regard.ops._lower import Lowered, ends
 from regard.ops._strip import Geometry, statistics_dtype
 
 QStart = Literal["end", "start"] | int | Tensor
@@ -76,8 +76,8 @@ class Call:
         unblocked = ~blocks(cut(self.bias, rows, keys))
         if allowed is not None:
             return allowed & unblocked
-        ranges = rows.indices(self.geometry.q_len), keys.indices(self.geometry.kv_len)
-        return unblocked.expand(-1, -1, *(stop - start for start, stop, _ in ranges))
+        ranges = ends(rows, self.geometry.q_len), ends(keys, self.geometry.kv_len)
+        return unblocked.expand(-1, -1, *(stop - start for start, stop in ranges))
 
 
 def cut(tensor: Tensor, rows: slice, keys: slice) -> Tensor:

@@ -35,6 +35,14 @@ class _Extents(NamedTuple):
     k_high: Tensor
 
 
+def ends(span: slice, length: int) -> tuple[int, int]:
+    """Where a slice starts and stops. All of a symbolic length stays symbolic, which ``indices`` would not leave it."""
+    if span == slice(None):
+        return 0, length
+    start, stop, _ = span.indices(length)
+    return start, stop
+
+
 @dataclass(frozen=True, eq=False)
 class Lowered:
     """A mask as a postfix program over tensors.
@@ -58,7 +66,7 @@ class Lowered:
     def allowed(self, geometry: Geometry, rows: slice, keys: slice) -> Bool[Tensor, "batch_or_1 heads_or_1 q k"]:
         """Which keys of the tile each of its queries may see; broadcastable to [batch, heads, q, k]."""
         query = geometry.q_positions[:, None, rows, None]
-        start, stop, _ = keys.indices(geometry.kv_len)
+        start, stop = ends(keys, geometry.kv_len)
         key = torch.arange(geometry.kv_start + start, geometry.kv_start + stop, device=geometry.device)
         stack: list[Tensor] = []
         for op, operands in instructions(self.code):
@@ -70,7 +78,7 @@ class Lowered:
             else:
                 stack.append(self._leaf(op, operands, geometry, query, key[None, None, None, :], rows, keys))
         (answer,) = stack
-        return answer.expand(-1, -1, query.shape[2], len(key))
+        return answer.expand(-1, -1, query.shape[2], key.shape[0])
 
     def _leaf(
         self,

@@ -49,8 +49,8 @@ def attend(
         logit_softcap: Bounds scores smoothly to ±logit_softcap.
         sinks: [num_heads] or [batch, num_heads, q_len, 1]: one more logit per row, with value zero.
         dropout_p: Share of the weights dropped from the output (not from what probes see); the rest is scaled up.
-        q_start: Position of query 0: "end" (the queries are the last positions, as in cached decoding), "start", an
-            int, or an int64 tensor [batch].
+        q_start: Position of query 0: "end" (the queries are the last positions, as in cached decoding), "start" (the
+            position of key 0), an int, or an int64 tensor [batch].
         kv_start: Position of key 0, for a cache that has dropped its oldest keys.
         backend: "auto", "torch", "tiled" or "reference". A named backend never falls back.
 

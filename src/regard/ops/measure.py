@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.errors import ConfigError, ShapeError, message, must_be
+from regard.errors import ConfigError, ShapeError, UnsupportedError, message, must_be
 from regard.ops import masks
 from regard.ops._backends import reference
 from regard.ops._call import Call, QStart
@@ -60,6 +60,11 @@ class Observation:
         self._values.clear()
         for state in self._states.values():
             state.update(strip)
+
+    def define(self, strip: Strip) -> None:
+        """Take the probes' definitions on a strip that holds the whole matrix, as a compiler can trace them."""
+        for name, probe in self._probes.items():
+            self._values[name] = probe.define(strip)
 
     def select(self, index: Int[Tensor, "new_batch"]) -> None:
         """Keep these batch rows, in this order (a beam search moved its hypotheses)."""
@@ -123,11 +128,16 @@ def measure(
 
     Raises:
         ShapeError, DTypeError, ConfigError: as ``attend``; ConfigError if both ``probes`` and ``into`` are given.
+        UnsupportedError: if ``into`` is given inside ``torch.compile``.
 
     Cost:
         One product of queries and keys and what the probes do; extra memory linear in the lengths.
     """
     probes = tuple(probes)
+    if into is not None and torch.compiler.is_compiling():
+        raise UnsupportedError(
+            message("measure", "`into` gathers values over calls, which torch.compile cannot trace.")
+        )
     if into is not None and probes:
         raise ConfigError(message("measure", "`probes` and `into` exclude each other."))
     call = make_call(
@@ -154,6 +164,10 @@ def measure_call(call: Call, seen: Observation, *, lse: Tensor | None = None) ->
     """Show every strip of a checked call to an observation."""
     if not seen.probes:
         return seen
+    if torch.compiler.is_compiling():
+        with torch.no_grad(), torch.autocast(call.query.device.type, enabled=False):
+            seen.define(_whole(call, lse))
+        return seen
     with torch.no_grad(), torch.autocast(call.query.device.type, enabled=False):
         for strip in strips(call, lse=lse):
             seen.update(strip)
@@ -163,7 +177,7 @@ def measure_call(call: Call, seen: Observation, *, lse: Tensor | None = None) ->
 def strips(call: Call, *, lse: Tensor | None = None) -> Iterator[Strip]:
     """The weight matrix of a call as strips, in order of the query index."""
     geometry = call.geometry
-    if call.is_empty or torch.compiler.is_compiling():
+    if call.is_empty:
         yield _whole(call, lse)
         return
     query = call.query.detach().to(geometry.dtype) * call.scale

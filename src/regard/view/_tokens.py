@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from regard.records import Recording, Sequence, TextOffsets, Token, group_pieces
+from regard.records import Call, Op, Recording, Sequence, TextOffsets, Token, group_pieces, instructions
 from regard.view._seen import Seen
 
 _TILE = 1024  # queries of a mask that are looked at together
@@ -37,25 +37,39 @@ def sequences_of(recording: Recording, item: int) -> dict[str, Sequence]:
 
 
 def padding_of(recording: Recording, item: int, sequence: Sequence) -> Bool[np.ndarray, "tokens"]:
-    """Which tokens are padding: special ones at either end that no query of any head may see."""
-    special = np.array([token.special for token in sequence.tokens], dtype=bool)
-    padding = np.zeros(len(special), dtype=bool)
-    for run in _end_runs(special):
-        unseen = [_unseen(Seen(call), item, run) for call in recording.calls if call.sequence_k == sequence.name]
+    """Which tokens are padding: special or dropped by a padding mask, at either end, and no query may see them."""
+    calls = [call for call in recording.calls if call.sequence_k == sequence.name]
+    candidates = np.array([token.special for token in sequence.tokens], dtype=bool)
+    for call in calls:
+        _mark_dropped(candidates, call, item)
+    padding = np.zeros(len(candidates), dtype=bool)
+    for run in _end_runs(candidates):
+        unseen = [_unseen(Seen(call), item, run) for call in calls]
         known = [answer for answer in unseen if answer is not None]
         if known:
             padding[run] = np.logical_and.reduce(known)
     return padding
 
 
-def _end_runs(special: Bool[np.ndarray, "tokens"]) -> Iterator[slice]:
-    """The stretches of special tokens at the start and at the end."""
-    plain = np.flatnonzero(~special)
+def _mark_dropped(candidates: Bool[np.ndarray, "tokens"], call: Call, item: int) -> None:
+    """Add what the padding masks of a call drop: tokens given as plain strings do not say that they are special."""
+    if call.mask is None:
+        return
+    for op, operands in instructions(call.mask.code):
+        if op is Op.PADDING:
+            keep = call.mask.arrays[operands[0]]
+            places = np.flatnonzero(~keep[item if len(keep) > 1 else 0]) + call.kv_start
+            candidates[places[places < len(candidates)]] = True
+
+
+def _end_runs(candidates: Bool[np.ndarray, "tokens"]) -> Iterator[slice]:
+    """The stretches of candidates at the start and at the end."""
+    plain = np.flatnonzero(~candidates)
     if len(plain) == 0:
-        yield slice(0, len(special))
+        yield slice(0, len(candidates))
         return
     yield slice(0, int(plain[0]))
-    yield slice(int(plain[-1]) + 1, len(special))
+    yield slice(int(plain[-1]) + 1, len(candidates))
 
 
 def _unseen(seen: Seen, item: int, run: slice) -> Bool[np.ndarray, "run"] | None:
