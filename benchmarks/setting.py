@@ -28,11 +28,12 @@ def setting(**more: Any) -> dict[str, Any]:
     }
 
 
-def write(name: str, figures: dict[str, Any]) -> None:
-    """Keep the figures in ``results/`` and show them."""
-    RESULTS.mkdir(exist_ok=True)
+def write(name: str, figures: dict[str, Any], *, keep: bool = True) -> None:
+    """Show the figures, and keep them in ``results/``."""
     text = json.dumps(figures, indent=2)
-    (RESULTS / f"{name}.json").write_text(text + "\n")
+    if keep:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(text + "\n")
     print(text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -47,6 +48,16 @@ def _refused(result: subprocess.CompletedProcess[str], said: str, checkout: Path
     assert not (checkout / ".venv").exists()
 
 
+def _wanted(checkout: Path) -> bytes:
+    """What a stamp holds when everything is installed."""
+    return subprocess.run(
+        ["bash", "-c", "cat constraints.txt pyproject.toml scripts/bootstrap CMakeLists.txt native/*/* | sha256sum"],
+        cwd=checkout,
+        capture_output=True,
+        check=True,
+    ).stdout
+
+
 def test_no_python(checkout: Path) -> None:
     result = _bootstrap(checkout, "no-such-python")
     _refused(result, "no-such-python is missing: sudo apt install python3 python3-venv", checkout)
@@ -74,18 +85,36 @@ def test_no_network(checkout: Path) -> None:
 
 def test_what_is_installed_is_not_installed_again(checkout: Path) -> None:
     """A stamp of the same content ends the script before it looks for Python; of other content it does not."""
-    content = subprocess.run(
-        ["bash", "-c", "cat constraints.txt pyproject.toml scripts/bootstrap CMakeLists.txt native/*/* | sha256sum"],
-        cwd=checkout,
-        capture_output=True,
-        check=True,
-    ).stdout
     (checkout / ".venv").mkdir()
-    (checkout / ".venv" / ".installed-ci").write_bytes(content)  # the richest level serves the others
+    (checkout / ".venv" / ".installed-ci").write_bytes(_wanted(checkout))  # the richest level serves the others
     assert _bootstrap(checkout, "no-such-python").returncode == 0
     with (checkout / "constraints.txt").open("a") as file:
         file.write("# changed\n")
     assert _bootstrap(checkout, "no-such-python").returncode == 2
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="needs flock")
+def test_a_second_one_waits_for_the_first(checkout: Path) -> None:
+    """Two terminals, one checkout: the second must not clear the .venv that the first is filling."""
+    first = os.open(checkout, os.O_RDONLY)
+    fcntl.flock(first, fcntl.LOCK_EX)
+    second = subprocess.Popen(
+        ["bash", "scripts/bootstrap", "look"],
+        cwd=checkout,
+        env={**os.environ, "PYTHON": "no-such-python"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert second.stdout is not None
+    assert second.stdout.readline() == "regard: another command is installing into .venv; waiting for it\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        second.wait(0.3)
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv" / ".installed-look").write_bytes(_wanted(checkout))
+    os.close(first)
+    assert second.communicate(timeout=60) == ("", "")
+    assert second.returncode == 0
 
 
 def test_text_reaches_the_command_as_it_was_typed(checkout: Path) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from regard.errors import ShapeError as ShapeError
     from regard.errors import UnsupportedError as UnsupportedError
     from regard.lens import watch as watch
+    from regard.ops import ALiBi as ALiBi
     from regard.ops import Allowed as Allowed
     from regard.ops import Blocked as Blocked
     from regard.ops import Causal as Causal
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "regard.ops": (
         *("attend", "explain_backend", "observe", "weights", "Observation"),
-        *("Allowed", "Blocked", "Causal", "Documents", "Mask", "Padding", "Prefix", "SlidingWindow", "Where"),
+        *("ALiBi", "Allowed", "Blocked", "Causal", "Documents", "Mask", "Padding", "Prefix", "SlidingWindow", "Where"),
     ),
     "regard.ops.probes": (
         *("Distance", "Entropy", "FirstKeys", "HeatMap", "KeyMass", "LogSumExp", "OffsetMass", "Probe", "Rows"),

@@ -1,13 +1,7 @@
-"""Run by test_compiled_modules.py in a process of its own, as tests/ops/compiled.py is.
-
-Prints one line of JSON: case → null, or what went wrong.
-"""
+"""Cases of torch.compile and torch.export on modules; run by test_compiled_modules.py."""
 
 from __future__ import annotations
 
-import json
-import sys
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -17,16 +11,11 @@ from torch import Tensor, nn
 
 from regard.nn import ALiBi, MultiHeadAttention, Rotary, ScaledDotProductAttention
 from regard.ops import Causal, Padding, Prefix, SlidingWindow, attend
-from tests.ops.compiled import compare
+from tests.compiling import case, compare, main
 
+torch.set_num_threads(1)
 torch.manual_seed(0)
-CASES: dict[str, Callable[[], None]] = {}
 KEEP = torch.tensor([[True] * 6, [False, False, True, True, True, True]])
-
-
-def case(function: Callable[[], None]) -> Callable[[], None]:
-    CASES[function.__name__] = function
-    return function
 
 
 class Plain(nn.Module):
@@ -169,17 +158,6 @@ def h7_compile_lengths_may_change_without_a_new_graph() -> None:
         x = torch.randn(2, length, 16)
         torch.testing.assert_close(compiled(x), module(x, mask=Causal()))
     assert counter.frame_count <= 2, f"{counter.frame_count} graphs for four lengths"
-
-
-def main() -> None:
-    results: dict[str, str | None] = {}
-    for name, function in CASES.items():
-        try:
-            function()
-            results[name] = None
-        except Exception:
-            results[name] = traceback.format_exc(limit=-3)[-3000:]
-    json.dump(results, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from regard.errors import ConfigError
 from regard.lens import watch
 from regard.ops.probes import Entropy, HeatMap, KeyMass, Probe, Rows, TopK
 from regard.records import Recording
@@ -100,7 +101,7 @@ def test_c17_padding_on_the_left_is_marked() -> None:
     payload = payload_in(page(seen.recording(tokens=[row[::-1] for row in WORDS])))
     tokens = payload["items"][1]["sequences"]["input"]["tokens"]
     assert [token.get("pad", False) for token in tokens] == [True, True, False, False]
-    assert "Item 1, input: the first 2 tokens are padding: their rows mean nothing." in payload["notes"]
+    assert "Item 1, input: the first 2 tokens are padding and hidden; positions count them." in payload["notes"]
 
 
 def test_c17_words_that_a_padding_mask_keeps_are_not_padding() -> None:
@@ -117,16 +118,17 @@ def test_c17_words_that_a_padding_mask_keeps_are_not_padding() -> None:
 @pytest.mark.parametrize(
     ("tokens", "said"),
     [
-        ([["a", "b", "c"]] * 2, "the model saw 4 positions, but 3 tokens are recorded"),
-        ([["a", "b", "c", "d", "e", "f"]] * 2, "no row for token 4, 5"),
-        (["a", "b", "c", "d"], "their batch is not the 1 given items"),
+        ([["a", "b", "c"]] * 2, r"`tokens` must be as many as the positions that were seen \(4\), but are 3"),
+        ([["a", "b", "c", "d", "e", "f"]] * 2, r"`tokens` must be as many as the positions .* \(4\), but are 6"),
+        (["a", "b", "c", "d"], r"`tokens` must be of as many items as the batch that was seen \(2\), but are of 1"),
     ],
     ids=["too few", "too many", "one item for two"],
 )
 def test_c17_the_number_of_tokens_is_checked(tokens: Any, said: str) -> None:
     model = MODELS["bert"].build("sdpa")
     seen = watched(model, [Rows()], input_ids=PADDED + 1)
-    assert any(said in note for note in payload_in(page(seen.recording(tokens=tokens)))["notes"])
+    with pytest.raises(ConfigError, match=said):
+        seen.recording(tokens=tokens)
 
 
 # C22: long texts

@@ -34,7 +34,8 @@ def test_help_is_quick():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["look", "--help"], ["view", "--help"], ["doctor", "--help"], ["look"]]
+    "arguments",
+    [["--help"], ["look", "--help"], ["view", "--help"], ["doctor", "--help"], ["bench", "--help"], ["look"]],
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(arguments):
     code = (
@@ -53,7 +54,7 @@ def test_help_into_a_pipe_is_plain():
 def test_the_commands_are_these(capsys):
     assert app.main(["--help"]) == 0
     names = re.findall(r"^  (\w+): ", capsys.readouterr().out, flags=re.MULTILINE)
-    assert names == ["doctor", "look", "view"]
+    assert names == ["bench", "doctor", "look", "view"]
 
 
 def test_version(capsys):
@@ -67,6 +68,11 @@ def test_version(capsys):
         (["lok"], 'Unknown command "lok". Did you mean "look"?'),
         (["look", "--nope"], "Unknown option: --nope."),
         (["look", "the", "bank"], "'bank' is one word too many; put quotes around a text of several words."),
+        (["look", "The", "words", "here"], "'words' and 'here' are 2 words too many; put quotes around a text of sev"),
+        (["look", "a", "b", "c", "d"], "'b', 'c' and 'd' are 3 words too many; put quotes around"),
+        (["look", "a", *"bcdefgh"], "'b', 'c', 'd', 'e', 'f', … are 7 words too many; put quotes around"),
+        (["look", "a text", "and another"], "'and another' is one text too many; a second text follows --pair."),
+        (["view", "a", "b"], "'b' is one word too many; a name with spaces goes in quotes."),
         (["look", "-5 degrees"], "a text that begins with a dash goes behind two dashes"),
         (["look", "x", "--generate", "many"], "Invalid value for --generate"),
         (["view"], "requires an argument"),
@@ -96,6 +102,7 @@ def raising(error, monkeypatch):
         (all_problems("watch", ["one is wrong.", "two is wrong."]), "2 problems: - one is wrong. - two is wrong."),
         (FileNotFoundError(2, "No such file or directory", "a.txt"), "a.txt: no such file or directory"),
         (OSError("disk is full"), "disk is full"),
+        (OSError(28, "No space left on device"), "the output cannot be written: no space left on device"),
         (ConfigError("evil\x1b[2J\rtext"), "evil [2J text"),
     ],
 )
@@ -154,3 +161,38 @@ def test_the_page_is_written_for_a_reader_of_the_first_line_only(tmp_path):
     os.close(writing)
     assert (result.returncode, result.stderr) == (0, b"")
     assert (tmp_path / "attention.html").exists()
+
+
+def through_shell(command, folder, **options):
+    """Run a command line that redirects streams, with ``regard`` for this regard."""
+    command = command.replace("regard", f"exec '{sys.executable}' -m regard", 1)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        ["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False, **options
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_reason_to_fail(closed, tmp_path):
+    result = through_shell(f"regard look 'The bank' --layers 0 {closed}", tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (tmp_path / "attention.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_mistake_with_both_streams_closed_is_still_2(tmp_path):
+    assert through_shell("regard look >&- 2>&-", tmp_path).returncode == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("command", ["--help", "doctor"])
+def test_an_output_that_is_full_is_one_line(command, tmp_path):
+    result = through_shell(f"regard {command} >/dev/full", tmp_path)
+    line = "regard: the output cannot be written: no space left on device\n"
+    assert (result.returncode, result.stderr) == (2, line)
+
+
+def test_an_interruption_is_clean_from_the_first_import_on(tmp_path):
+    """The interrupt comes while the argument parser is imported, before the application exists."""
+    (tmp_path / "cyclopts.py").write_text("raise KeyboardInterrupt\n")
+    result = through_shell(f"PYTHONPATH='{tmp_path}':$PYTHONPATH; regard look x", tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "regard: interrupted\n")

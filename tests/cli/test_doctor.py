@@ -1,4 +1,7 @@
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -37,6 +40,28 @@ def test_a_crash_is_the_answer_no(place, monkeypatch):
     monkeypatch.setattr(_checks.ops, "attend", attend)
     assert place.run("doctor") == 1
     assert re.search(r"check torch +failed: illegal instruction", place.out)
+
+
+def test_without_transformers_it_says_so_and_checks_the_rest():
+    blocked = (
+        "import sys\n"
+        "class Blocked:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('transformers', 'tokenizers', 'huggingface_hub'):\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Blocked())\n"
+        "from regard.cli.app import main\n"
+        "sys.exit(main(['doctor']))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run(
+        [sys.executable, "-c", blocked], capture_output=True, text=True, env=environment, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert re.search(
+        r"^models +.*`transformers`, which is not installed: pip install 'regard\[hf\]'", result.stdout, re.M
+    )
+    assert re.search(r"^check tiled +ok$", result.stdout, re.M)
 
 
 @pytest.mark.parametrize(("text", "names"), [("flags : fpu avx2 fma\n", ["avx2", "fma"]), ("none\n", [])])

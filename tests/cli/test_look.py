@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from regard.cli import _observe
 from regard.hf import loading
@@ -34,12 +36,10 @@ def test_a_sentence_becomes_a_summary_and_a_page(place):
     assert place.files == ["attention.html", "bank.regard"]
 
 
-def test_the_weights_are_those_of_eager(place):
-    import torch
-    from transformers import AutoModel, AutoTokenizer
-
-    assert place.run("look", SENTENCE, "--save", "bank.regard") == 0
-    recording = Recording.load(place.folder / "bank.regard")
+@pytest.mark.parametrize("text", [SENTENCE, "a", "Hello there! " * 30], ids=["bank", "one word", "many words"])
+def test_the_weights_are_those_of_eager_bit_for_bit(place, text):
+    assert place.run("look", text, "--save", "run.regard") == 0
+    recording = Recording.load(place.folder / "run.regard")
     with loading.quiet():
         folder = loading._minilm_folder()
         tokenizer, model = (
@@ -48,9 +48,40 @@ def test_the_weights_are_those_of_eager(place):
         )
     tokenizer.backend_tokenizer.no_padding()
     with torch.no_grad():
-        exact = model(**tokenizer(SENTENCE, return_tensors="pt"), output_attentions=True).attentions
+        exact = model(**tokenizer(text, return_tensors="pt"), output_attentions=True).attentions
     for call, weights in zip(recording.calls, exact, strict=True):
-        np.testing.assert_allclose(call.values["rows"], weights.numpy(), atol=1e-5)
+        np.testing.assert_array_equal(call.values["rows"], weights.numpy())
+
+
+def test_what_a_decoder_writes_has_the_weights_of_eager_bit_for_bit(place, writer):
+    assert place.run("look", "the bank", "--model", writer, "--generate", "6", "--save", "run.regard") == 0
+    recording = Recording.load(place.folder / "run.regard")
+    with loading.quiet():
+        model = AutoModelForCausalLM.from_pretrained(writer, attn_implementation="eager")
+        ids = AutoTokenizer.from_pretrained(writer)("the bank", return_tensors="pt").input_ids
+        options = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 256}
+        steps = model.generate(ids, **options, output_attentions=True, return_dict_in_generate=True).attentions
+    for number, call in enumerate(recording.calls):
+        row = 0
+        for step in steps:
+            weights = step[number].numpy()
+            rows = slice(row, row := row + weights.shape[2])
+            np.testing.assert_array_equal(call.values["rows"][:, :, rows, : weights.shape[3]], weights)
+        assert row == call.q_len
+
+
+def test_a_model_is_left_with_the_attention_it_had(place, monkeypatch):
+    from regard.cli._observe import Request, observe
+
+    loaded = loading.load("minilm")
+    monkeypatch.setattr(_observe, "load", lambda name, *, generate: loaded)
+    used = []
+    real = type(loaded.model).set_attn_implementation
+    monkeypatch.setattr(type(loaded.model), "set_attn_implementation", lambda m, x: used.append(x) or real(m, x))
+    observe(Request("short"), print)
+    assert (used, loaded.model.config._attn_implementation) == (["eager", "sdpa"], "sdpa")
+    observe(Request("long " * 200), print)
+    assert len(used) == 2
 
 
 def test_output_into_a_pipe_is_plain(place):
@@ -76,6 +107,8 @@ def test_layers_are_chosen(place):
     recording = Recording.load(place.folder / "some.regard")
     assert [call.layer for call in recording.calls] == [1, 4, 5]
     assert "Only layers 1,4-5 were watched." in recording.notes
+    left_out = {entry.name: entry.reason for entry in recording.coverage if entry.status != "seen"}
+    assert left_out == {f"encoder.layer.{n}.attention.self": "left out by --layers 1,4-5" for n in (0, 2, 3)}
 
 
 def test_probes_are_chosen(place):
@@ -204,15 +237,11 @@ WRONG = {
         ["x", "--probes", "heatmap=99999x9"],
         "--probes heatmap must be at most 1024x1024, but is 99999x9.",
     ),
-    "no model name": (["x", "--model", ""], "the folder  must hold a model"),
+    "no model name": (["x", "--model", ""], "the model must be minilm, e5-small, a folder or a hub id, but is empty."),
+    "a blank model name": (["x", "--model", " "], "the model must be minilm, e5-small, a folder or a hub id, but is"),
+    "no file name": (["--file", ""], "--file must be the name of a file, but is empty."),
     "no probe name": (["x", "--probes", ""], "--probes has no ''"),
     "probes": (["x", "--probes", "all"], "--probes has no 'all'; there are: entropy, topk=16"),
-    "no such place": (["x", "-o", "none/page.html"], "--out must lie in a folder that exists, but there is no none."),
-    "a folder as page": (["x", "-o", "."], "--out must name a file, but . is a folder."),
-    "no place to save": (
-        ["x", "--save", "none/a.regard"],
-        "--save must lie in a folder that exists, but there is no none.",
-    ),
 }  # fmt: skip
 
 
@@ -226,6 +255,13 @@ def test_wrong_use_is_one_line_exit_2_and_nothing_is_written(place, name):
     assert place.err.startswith(f"regard: {line}")
     assert place.err.count("\n") == 1
     assert place.files == ["empty.txt", "latin.txt"]
+
+
+def test_layers_of_a_model_that_does_not_say_how_many_it_has(place, writer, monkeypatch):
+    monkeypatch.setattr(_observe, "_text_config", lambda model: None)
+    assert place.run("look", "abc", "--model", writer, "--layers", "2-3") == 2
+    assert place.err == "regard: --layers names layer 3, but writer has none of that number.\n"
+    assert place.run("look", "abc", "--model", writer, "--layers", "2") == 0
 
 
 def test_an_unreadable_file(place, monkeypatch):

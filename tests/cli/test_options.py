@@ -46,8 +46,14 @@ def test_probes_with_wrong_numbers(text):
         probes_of(text)
 
 
+@pytest.mark.parametrize("text", ["entropy,entropy", "topk=3,entropy,top_k=4", "KeyMass,keymass"])
+def test_probes_named_twice(text):
+    with pytest.raises(ConfigError, match=r"--probes must name each probe once, but has '[a-z_]+' twice"):
+        probes_of(text)
+
+
 def test_more_strongest_keys_than_tokens_are_not_gathered():
-    assert [probe.k for probe in probes_of("topk=999999,topk=2", longest=7)] == [7, 2]
+    assert [probes_of(f"topk={k}", longest=7)[0].k for k in (999999, 2)] == [7, 2]
 
 
 def test_short_texts_keep_exact_rows_and_long_ones_a_map():

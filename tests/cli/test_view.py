@@ -39,6 +39,11 @@ def test_a_newer_recording_is_refused_and_nothing_is_written(place, recording):
     assert "attention.html" not in place.files
 
 
+def test_no_name_of_a_recording_is_said(place):
+    assert place.run("view", "") == 2
+    assert place.err == "regard: the recording must be a path, but is empty.\n"
+
+
 @pytest.mark.parametrize("name", ["none.regard", "first.html"])
 def test_what_is_no_recording_is_refused(place, recording, name):
     assert place.run("view", name) == 2

@@ -217,3 +217,29 @@ def test_nan_is_marked_and_listed(open_page, recordings):
         [spot["x"] - box["x"], spot["y"] - box["y"]],
     )
     assert 0.2 < pixel < 0.95, "a NaN cell is hatched: neither plain nor absent"
+
+
+def test_padding_before_the_text_is_not_shown_and_positions_count_it(open_page, recordings):
+    made = recordings.bank(layers=1, heads=1)
+    sequence = recordings.words("river bank", ["[PAD]", "[PAD]", "river", "bank"], special=("[PAD]",))
+    for token in sequence["tokens"][:2]:
+        token["pad"] = True
+    padded = recordings.Recording(items=[{"sequences": {"input": sequence}}])
+    padded.add_exact("layer.0", made.weights[0][:, :, :4, :4].copy(), layer=0)
+    opened = open_page(padded)
+    page = opened.page
+    assert (opened.state()["rows"], opened.state()["cols"]) == ([2, 3], [2, 3])
+    assert page.inner_text(".text").split() == ["river", "bank"]
+    assert page.evaluate("regard.cell(0, 1).value") == padded.weights[0][0, 0, 2, 3]
+    for key in ("3", "Home", "ArrowLeft"):
+        page.keyboard.press(key)
+    assert opened.state()["hover"]["positions"] == [2]
+
+
+@pytest.mark.parametrize(("n", "words"), [(1, "on first key"), (4, "on first 4 keys")])
+def test_the_mass_on_first_keys_says_how_many(open_page, recordings, n, words):
+    made = recordings.bank(layers=1, heads=1)
+    made.calls[0] |= {"first": made.store(np.full((1, 1, 12), 0.25, np.float32)), "first_n": n}
+    page = open_page(made).page
+    page.click('[data-p="7"]')
+    recordings.until(page, f"document.querySelector('.facts').textContent.includes('{words}0.25')")

@@ -117,3 +117,24 @@ def test_half_of_a_pooled_call(open_html, recordings, field):
     cell = opened.page.evaluate("regard.cell(250, 3)")
     assert (cell["bin"] is None) == (field == "map")
     opened.point_at(250, 3)
+
+
+@pytest.mark.parametrize("width", [1440, 360])
+def test_the_pieces_of_a_character_stay_on_one_line_each(open_html, recordings, width):
+    family = "👨🏽‍👩🏽‍👧🏽‍👦🏽"
+    tokens = [{"t": f"<0x{n:02X}>", "s": 0, "e": len(family.encode("utf-16-le")) // 2, "special": False,
+               "g": 0, "gi": n, "gn": 25} for n in range(25)]  # fmt: skip
+    made = recordings.Recording()
+    made.items = [{"sequences": {"input": {"text": family, "tokens": tokens}}}]
+    made.add_exact("layer.0", recordings.patterns(25, 25, 1, 0)[None], layer=0)
+    page = open_html(recordings.html_of(made.payload()), width=width).page
+    chips = page.evaluate("""[...document.querySelectorAll('.piece')].map(chip => {
+        const range = document.createRange(), box = chip.getBoundingClientRect();
+        range.selectNodeContents(chip);
+        return [chip.textContent, range.getClientRects().length, box.left, box.right];
+    })""")
+    assert [chip[0] for chip in chips] == [f"{n}/25" for n in range(1, 26)]
+    frame = page.evaluate("(({left, right}) => [left, right])(document.querySelector('.text').getBoundingClientRect())")
+    for text, lines, left, right in chips:
+        assert lines == 1, text
+        assert frame[0] <= left < right <= frame[1], text

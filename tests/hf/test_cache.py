@@ -3,6 +3,7 @@ import threading
 
 import pytest
 
+from regard.errors import ConfigError
 from regard.hf import cache
 
 
@@ -79,3 +80,32 @@ def test_the_platform_has_a_place(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(cache.sys, "platform", "linux")
     assert cache.cache_folder() == tmp_path / "regard"
+
+
+def test_a_cache_that_cannot_be_written_to_says_where_else(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(ConfigError, match=r"file/cache, which cannot be written to: not a dir.*\n.*set REGARD_CACHE"):
+        cache.made_once("model", build)
+
+
+def test_a_disk_that_runs_full_says_so_and_leaves_nothing(own_cache):
+    def full(folder):
+        (folder / "half").write_text("")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ConfigError, match="cannot be written to: no space left on device"):
+        cache.made_once("model", full)
+    assert list(own_cache.iterdir()) == []
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
+    def nobody():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("REGARD_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(cache.sys, "platform", "linux")
+    monkeypatch.setattr(cache.Path, "home", nobody)
+    with pytest.raises(ConfigError, match=r"there is none\.\n  hint: set REGARD_CACHE"):
+        cache.cache_folder()

@@ -189,3 +189,16 @@ def test_it_is_loaded_as_a_model(package, monkeypatch, folder):
     assert "4-bit" in loaded.notes[0]
     assert loaded.model.dtype is torch.float32
     assert torch.isfinite(output).all()
+
+
+@pytest.mark.parametrize("who", ["safetensors.torch.save_file", "transformers.PreTrainedTokenizerFast.save_pretrained"])
+def test_a_full_disk_is_an_error_of_the_system(who, made, tmp_path, monkeypatch):
+    """The libraries in Rust have error classes of their own for it."""
+
+    def full(*_, **__):
+        raise Exception("I/O error: No space left on device (os error 28)")
+
+    (tmp_path / "again").mkdir()
+    monkeypatch.setattr(who, full)
+    with pytest.raises(OSError, match="No space left on device"), quiet():
+        convert(tmp_path / "model.bin", tmp_path / "again")

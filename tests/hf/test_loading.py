@@ -153,6 +153,8 @@ def test_folders_that_are_no_models_are_one_clear_error(tmp_path):
     file.write_text("")
     with pytest.raises(ConfigError, match="must be a folder or a hub id, but is a file"):
         load(str(file))
+    with pytest.raises(ConfigError, match="there is no folder ~nobody-of-this-name/model: no such home directory"):
+        load("~nobody-of-this-name/model")
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"has no config.json that transformers understands"):
         load(str(tmp_path))

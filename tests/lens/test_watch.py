@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 
 import pytest
@@ -185,6 +187,45 @@ def test_modules_leaves_out_what_does_not_match():
     assert "modules='^b$'" in seen.coverage[0].reason
 
 
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [
+        ("zzz", "the first are 'tower.layers.0.attention', 'tower.layers.1.attention', 'tower.layers.2.attention'"),
+        ("Attention", "did you mean 'attention'?"),
+        (r"layers\.1\.Attention", "did you mean 'tower.layers.1.attention'"),
+        (r"^h\.", "the first are 'tower.layers.0.attention'"),
+    ],
+)
+def test_modules_that_match_nothing_are_refused_with_the_names_there_are(pattern, hint):
+    layers = [nn.ModuleDict({"attention": nn.MultiheadAttention(8, 2)}) for _ in range(4)]
+    model = nn.ModuleDict({"tower": nn.ModuleDict({"layers": nn.ModuleList(layers)})})
+    with pytest.raises(ConfigError) as caught:
+        watch(model, [Entropy()], modules=pattern)
+    problem = f"watch(): `modules` must match the name of a module, but {pattern!r} matches none."
+    assert str(caught.value).startswith(f"{problem}\n  hint: ")
+    assert hint in str(caught.value)
+
+
+def test_modules_of_a_model_without_parts_say_so():
+    with pytest.raises(ConfigError, match="the model has no modules in it"):
+        watch(nn.Identity(), [Entropy()], modules="a")
+
+
+def test_a_watch_is_entered_once():
+    model, x = Model(), torch.randn(1, 4, 8)
+    watching = watch(model, [Entropy()])
+    before = hooks(model)
+    line = r"watch\(\): a watch may be entered once; call regard\.watch again for another\."
+    with watching as seen:
+        with pytest.raises(ConfigError, match=line), watching:
+            pass
+        model(x)
+    with pytest.raises(ConfigError, match=line), watching:
+        pass
+    assert [layer.name for layer in seen.layers] == ["first", "second"]
+    assert hooks(model) == before
+
+
 def test_a_module_that_is_never_called_is_reported():
     model = nn.ModuleDict({"a": nn.MultiheadAttention(8, 2), "b": nn.MultiheadAttention(8, 2)})
     x = torch.randn(3, 1, 8)
@@ -264,3 +305,44 @@ def test_every_wrong_option_is_named_at_once():
     for part in ("`model` must be", "`probes` must be a sequence", "several named entropy", "`serve`", "`modules`"):
         assert part in text
     assert "`eager_limit` must be a number of keys, 0 or more, but is -1." in text
+
+
+def test_a_copy_of_a_watched_model_is_not_watched_and_can_be_pickled():
+    model, x = Model(), torch.randn(1, 5, 8)
+    with watch(model, [Entropy()]) as seen:
+        copies = [copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
+        for other in copies:
+            assert torch.equal(other(x), Model.forward(other, x))
+        assert seen.layers == []
+        model(x)
+    assert len(seen.layers) == 2
+    for other in copies:
+        with watch(other, [Entropy()]) as again:
+            pickle.loads(pickle.dumps(other))(x)
+            other(x)
+        assert len(again.layers) == 2
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own, of its attention under vmap
+@pytest.mark.parametrize("probe", [Entropy(), KeyMass()])
+def test_under_vmap_nothing_is_kept_and_the_coverage_says_so(probe):
+    model, x = Model(), torch.randn(3, 5, 8)
+    plain = torch.stack([model(one[None]) for one in x])
+    with watch(model, [probe]) as seen:
+        mapped = torch.func.vmap(lambda one: model(one[None]))(x)
+        torch.func.grad(lambda one: torch.func.vmap(lambda row: model(row[None]))(one).sum())(x)
+    torch.testing.assert_close(mapped, plain)
+    assert seen.layers == []
+    assert {(entry.status, entry.reason) for entry in seen.coverage} == {
+        ("not seen", "called under vmap, which lets no value out")
+    }
+
+
+def test_under_grad_values_are_plain_tensors():
+    model, x = Model(), torch.randn(1, 5, 8)
+    with watch(model, [Entropy()]) as seen:
+        torch.func.grad(lambda one: model(one).sum())(x)
+    with watch(model, [Entropy()]) as plain:
+        model(x)
+    for layer, same in zip(seen.layers, plain.layers, strict=True):
+        assert torch.equal(torch.from_numpy(layer.entropy.numpy()), same.entropy)

@@ -1,14 +1,7 @@
-"""Run by test_compile.py in a process of its own, without shape checker and poisoned buffers: both break graphs.
-
-Prints one line of JSON: case → null, or what went wrong.
-"""
+"""Cases of torch.compile and torch.export on the public functions; run by test_compile.py."""
 
 from __future__ import annotations
 
-import json
-import sys
-import traceback
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,6 +21,7 @@ from regard.ops import (
     observe,
     weights,
 )
+from regard.ops._backends import native
 from regard.ops.probes import (
     Distance,
     Entropy,
@@ -40,37 +34,12 @@ from regard.ops.probes import (
     SpanMass,
     TopK,
 )
+from tests.compiling import case, compare, main
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
 Q, K, V = (torch.randn(2, heads, 6, 8) for heads in (4, 2, 2))
 KEEP = torch.tensor([[True] * 5 + [False], [True] * 6])
-CASES: dict[str, Callable[[], None]] = {}
-
-
-def case(function: Callable[[], None]) -> Callable[[], None]:
-    CASES[function.__name__] = function
-    return function
-
-
-def compare(function: Callable[..., Any], *args: Any, gradients: bool = False, backend: str = "aot_eager") -> None:
-    """The compiled function, in one graph, gives what the function gives, forward and backward."""
-    torch._dynamo.reset()
-    compiled = torch.compile(function, fullgraph=True, backend=backend)
-    if not gradients:
-        torch.testing.assert_close(compiled(*args), function(*args))
-        return
-    results = []
-    for run in (compiled, function):
-        leaves = [a.detach().clone().requires_grad_() if is_float(a) else a for a in args]
-        output = run(*leaves)
-        wanted = [leaf for leaf in leaves if is_float(leaf)]
-        results.append([output, *torch.autograd.grad(output.square().sum(), wanted)])
-    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
-
-
-def is_float(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 @case
@@ -124,6 +93,22 @@ def every_named_backend() -> None:
     for backend in ("reference", "tiled"):
         compare(lambda q, k, v, name=backend: attend(q, k, v, mask=Causal(), backend=name), Q, K, V, gradients=True)
     compare(lambda q, k, v: attend(q, k, v, backend="torch"), Q, K, V)
+
+
+@case
+def the_native_backend_by_name() -> None:
+    if not native.installed():
+        return
+    bias, sinks = torch.randn(1, 4, 6, 6), torch.randn(4)
+
+    def plain(q: Tensor, k: Tensor, v: Tensor, b: Tensor, s: Tensor) -> Tensor:
+        return attend(q, k, v, mask=Causal() & Padding(KEEP), bias=b, sinks=s, logit_softcap=2.0, backend="native")
+
+    def predicate(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attend(q, k, v, mask=Where(lambda b, h, i, j: (i + j + h) % 2 == 0), backend="native")
+
+    compare(plain, Q, K, V, bias, sinks, gradients=True)
+    compare(predicate, Q, K, V, gradients=True)
 
 
 @case
@@ -234,17 +219,6 @@ def inductor() -> None:
         return attend(q * 1.5, k, v, mask=Causal() & SlidingWindow(3)) + 1
 
     compare(function, Q, K, V, gradients=True, backend="inductor")
-
-
-def main() -> None:
-    results: dict[str, str | None] = {}
-    for name, function in CASES.items():
-        try:
-            function()
-            results[name] = None
-        except Exception:
-            results[name] = traceback.format_exc(limit=-3)[-3000:]
-    json.dump(results, sys.stdout)
 
 
 if __name__ == "__main__":

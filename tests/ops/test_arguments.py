@@ -293,9 +293,10 @@ def test_explain_backend_says_which_and_why() -> None:
     text = str(explain_backend(**arguments, mask=Causal()))
     assert any(name in text for name in ALL)
     assert len(text) > 20, "and why"
-    capped = str(explain_backend(**arguments, logit_softcap=1.0))
-    assert "torch" in capped, "who cannot take the call is named with the reason"
-    assert "logit_softcap" in capped
+    doubled = {name: tensor.double() for name, tensor in arguments.items()}
+    capped = str(explain_backend(**doubled, logit_softcap=1.0))
+    assert "not torch: no logit_softcap" in capped, "who cannot take the call is named with the reason"
+    assert "not native: float64" in capped or "no kernels" in capped
 
 
 def test_a_named_backend_refuses_instead_of_falling_back() -> None:
@@ -316,3 +317,13 @@ def test_arguments_that_are_no_tensors_are_named(name):
     arguments = {**dict.fromkeys(("query", "key", "value"), torch.zeros(1, 1, 2, 4)), name: [0.0]}
     with pytest.raises(DTypeError, match=rf"attend\(\): `{name}` must be a tensor, but is a list"):
         _check_tensors("attend", **arguments)
+
+
+@pytest.mark.parametrize("mask", [None, Causal()])
+@pytest.mark.parametrize("name", ["auto", *ALL])
+def test_no_heads_give_an_empty_output(name, mask):
+    query, key, value = torch.zeros(1, 0, 3, 5), torch.zeros(1, 0, 4, 5), torch.zeros(1, 0, 4, 6)
+    output, seen = observe(query, key, value, [Entropy()], mask=mask, backend=name)
+    assert output.shape == (1, 0, 3, 6)
+    assert seen.entropy.shape == (1, 0, 3)
+    assert weights(query, key, mask=mask).shape == (1, 0, 3, 4)

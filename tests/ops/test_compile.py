@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import os
 import shutil
-import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
 
+from tests.compiling import cases_of, results_of
+
 SCRIPT = Path(__file__).with_name("compiled.py")
-CASES = [
-    node.name
-    for node in ast.parse(SCRIPT.read_text()).body
-    if isinstance(node, ast.FunctionDef) and any(getattr(mark, "id", "") == "case" for mark in node.decorator_list)
-]
 COMPILER = shutil.which(os.environ.get("CXX", "g++"))
 PYTHON_HEADER = Path(sysconfig.get_path("include"), "Python.h")
 
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, str | None]:
-    """One process for all cases: importing torch and its compiler takes longer than most of them."""
-    import regard
-
-    source = str(Path(regard.__file__).parents[1])
-    environment = os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, str(SCRIPT)], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return results_of(SCRIPT)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", cases_of(SCRIPT))
 def test_compiled(case: str, results: dict[str, str | None]) -> None:
     if case == "inductor" and not (COMPILER and PYTHON_HEADER.exists()):
         pytest.skip("needs a C++ compiler and Python's headers (g++, python3-dev)")

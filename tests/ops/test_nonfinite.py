@@ -129,7 +129,7 @@ def test_h1_gradients_that_do_not_depend_on_the_broken_row_are_finite(backend: s
     clean, dirty = gradients(tensors), gradients(broken)
     for one, two in zip(dirty or (), clean or (), strict=False):
         valid = slice(0, 5)
-        torch.testing.assert_close(one[:, :, valid], two[:, :, valid], rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(one[:, :, valid], two[:, :, valid], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

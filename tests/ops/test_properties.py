@@ -20,9 +20,18 @@ pytestmark = pytest.mark.usefixtures("unchecked")  # many examples; test_oracle.
 exact_backend = pytest.mark.parametrize("backend", COMPLETE)
 
 
-def equal(left: Tensor | None, right: Tensor | None, tolerance: float = 1e-12) -> None:
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
+
+
+def dtype_of(backend: str) -> torch.dtype:
+    """The most exact dtype a backend takes."""
+    return torch.float32 if backend == "native" else torch.float64
+
+
+def equal(left: Tensor | None, right: Tensor | None, tolerance: float | None = None) -> None:
     assert (left is None) == (right is None)
     if left is not None:
+        tolerance = tolerance or TOLERANCE[left.dtype]
         torch.testing.assert_close(left, right, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
@@ -86,7 +95,7 @@ def test_shards_that_do_not_belong_together_are_refused(lengths: tuple[int, ...]
 @each_backend
 @pytest.mark.parametrize("size", [6, 7, 1000])
 def test_a_window_as_long_as_the_sequence_is_none(backend: str, size: int) -> None:
-    query, key, value = (torch.randn(2, 2, 6, 8).double() for _ in range(3))
+    query, key, value = (torch.randn(2, 2, 6, 8).to(dtype_of(backend)) for _ in range(3))
     windowed = serve(backend, query, key, value, mask=Causal() & SlidingWindow(size))
     equal(windowed, attend(query, key, value, mask=Causal(), backend="reference"))
     equal(serve(backend, query, key, value, mask=SlidingWindow(size)), attend(query, key, value, backend="reference"))
@@ -95,8 +104,8 @@ def test_a_window_as_long_as_the_sequence_is_none(backend: str, size: int) -> No
 @each_backend
 @pytest.mark.parametrize(("heads", "kv_heads"), [(6, 2), (4, 1), (6, 3)])
 def test_grouped_heads_are_repeated_heads(backend: str, heads: int, kv_heads: int) -> None:
-    query = torch.randn(2, heads, 5, 8).double().requires_grad_()
-    key, value = (torch.randn(2, kv_heads, 7, 8).double().requires_grad_() for _ in range(2))
+    query = torch.randn(2, heads, 5, 8).to(dtype_of(backend)).requires_grad_()
+    key, value = (torch.randn(2, kv_heads, 7, 8).to(dtype_of(backend)).requires_grad_() for _ in range(2))
     repeated = [tensor.repeat_interleave(heads // kv_heads, 1) for tensor in (key, value)]
     grouped, full = serve(backend, query, key, value), attend(query, *repeated, backend="reference")
     equal(grouped, full)
@@ -114,7 +123,7 @@ def test_grouped_heads_are_repeated_heads(backend: str, heads: int, kv_heads: in
 @pytest.mark.parametrize("chunks", [[1] * 6, [2, 3, 1], [5, 1]])
 @pytest.mark.parametrize("window", [None, 3])
 def test_a18_decoding_in_pieces_equals_the_full_pass(backend: str, chunks: list[int], window: int | None) -> None:
-    query, key, value = (torch.randn(1, 2, 6, 4).double() for _ in range(3))
+    query, key, value = (torch.randn(1, 2, 6, 4).to(dtype_of(backend)) for _ in range(3))
     mask = Causal() if window is None else Causal() & SlidingWindow(window)
     full = serve(backend, query, key, value, mask=mask)
     pieces, at = [], 0
@@ -128,7 +137,7 @@ def test_a18_decoding_in_pieces_equals_the_full_pass(backend: str, chunks: list[
 
 @each_backend
 def test_a_static_cache_with_q_start_equals_the_full_pass(backend: str) -> None:
-    query, key, value = (torch.randn(2, 2, 6, 4).double() for _ in range(3))
+    query, key, value = (torch.randn(2, 2, 6, 4).to(dtype_of(backend)) for _ in range(3))
     full = attend(query, key, value, mask=Causal(), backend="reference")
     cache_k, cache_v = (torch.cat([t, torch.full_like(t, 9.0)], 2) for t in (key, value))  # six slots not yet filled
     part = serve(backend, query[:, :, 2:4], cache_k, cache_v, mask=Causal(), q_start=2)
@@ -140,7 +149,7 @@ def test_a_static_cache_with_q_start_equals_the_full_pass(backend: str) -> None:
 
 @each_backend
 def test_a_sliding_cache_with_kv_start_equals_the_full_pass(backend: str) -> None:
-    query, key, value = (torch.randn(2, 2, 9, 4).double() for _ in range(3))
+    query, key, value = (torch.randn(2, 2, 9, 4).to(dtype_of(backend)) for _ in range(3))
     mask = Causal() & SlidingWindow(4)
     full = attend(query, key, value, mask=mask, backend="reference")
     late = serve(backend, query[:, :, 7:], key[:, :, 3:], value[:, :, 3:], mask=mask, kv_start=3)
@@ -153,6 +162,7 @@ def test_a_sliding_cache_with_kv_start_equals_the_full_pass(backend: str) -> Non
 @given(call=calls())
 @settings(max_examples=20)
 def test_batch_rows_do_not_know_each_other(backend: str, call: Call) -> None:
+    call = call.to(dtype_of(backend))
     mask = Allowed(call.allowed)
     options = call.options | {"mask": mask}
     whole = serve(backend, call.query, call.key, call.value, **options)
@@ -166,7 +176,7 @@ def test_batch_rows_do_not_know_each_other(backend: str, call: Call) -> None:
 
 @each_backend
 def test_padding_does_not_matter(backend: str) -> None:
-    query, key, value = (torch.randn(1, 2, 5, 8).double() for _ in range(3))
+    query, key, value = (torch.randn(1, 2, 5, 8).to(dtype_of(backend)) for _ in range(3))
     alone = serve(backend, query, key, value, mask=Causal())
     for before, after in ((3, 0), (0, 4), (2, 2)):
         padded = [torch.nn.functional.pad(t, (0, 0, before, after), value=5.0) for t in (query, key, value)]
@@ -180,7 +190,7 @@ def test_padding_does_not_matter(backend: str) -> None:
 
 @each_backend
 def test_packed_documents_are_separate_calls(backend: str) -> None:
-    query, key, value = (torch.randn(1, 2, 9, 8).double() for _ in range(3))
+    query, key, value = (torch.randn(1, 2, 9, 8).to(dtype_of(backend)) for _ in range(3))
     ids = torch.tensor([[0, 0, 0, 1, 1, -1, 2, 2, 2]])
     packed = serve(backend, query, key, value, mask=Causal() & Documents(ids))
     if packed is None:

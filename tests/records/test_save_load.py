@@ -221,6 +221,7 @@ def test_foreign_files(tmp_path):
         b'{"format": "other"}',
         b'{"a": 1, "a": 2}',
         b'{"a": NaN}',
+        b'{"a": -1e999}',
         b"[" * 100_000,
         b'{"format":' + b"9" * 5000 + b"}",
     ],
@@ -229,6 +230,16 @@ def test_bad_manifests(recording, tmp_path, content):
     path = recording.save(tmp_path / "run")
     (path / "manifest.json").write_bytes(content)
     with pytest.raises(FormatError, match=r"manifest\.json"):
+        Recording.load(path)
+
+
+def test_numbers_beyond_64_bits_are_refused(recording, tmp_path):
+    path = recording.save(tmp_path / "run")
+    reseal(path, lambda m: m["calls"][0].update(scale=10**400))
+    with pytest.raises(FormatError, match="scale must be a number of 64 bits, but is 1000"):
+        Recording.load(path)
+    (path / "manifest.json").write_text((path / "manifest.json").read_text().replace("1" + "0" * 400, "1e999"))
+    with pytest.raises(FormatError, match="1e999 is beyond every number of 64 bits"):
         Recording.load(path)
 
 
@@ -322,6 +333,40 @@ def test_contradictions(recording, tmp_path, change, expected):
         Recording.load(path)
 
 
+@pytest.mark.parametrize(
+    ("query_spans", "shape", "expected"),
+    [
+        (None, (2, 2, 5, 3), None),
+        (None, (2, 2, 4, 3), r"span_mass must have the shape \(2, 2, 5, 3\), but is float32 \(2, 2, 4, 3\)"),
+        (None, (2, 2, 5, 2), r"span_mass must have the shape \(2, 2, 5, 3\)"),
+        (None, (2, 2, 5), "span_mass must have 4 axes"),
+        ([[0, 2], [2, 5]], (2, 2, 2, 3), None),
+        ([[0, 2], [2, 5]], (2, 2, 5, 3), r"span_mass must have the shape \(2, 2, 2, 3\), but is"),
+        ([[0, 2], [2, 5]], (2, 3, 2, 3), r"span_mass must have the shape \(2, 2, 2, 3\), but is"),
+    ],
+)
+def test_the_shape_of_span_masses_is_that_of_the_spans(recording, tmp_path, query_spans, shape, expected):
+    call = recording.calls[0]
+    options = {"type": "SpanMass", "key_spans": [[0, 1], [1, 2], [2, 5]], "query_spans": query_spans}
+    values = {**call.values, "span_mass": np.zeros(shape, dtype=np.float32)}
+    call = replace(call, values=values, probes={**call.probes, "span_mass": options}, exact=("span_mass",))
+    made = replace(recording, calls=(call,))
+    if expected is None:
+        assert same(Recording.load(made.save(tmp_path / "run")), made)
+    else:
+        with pytest.raises(ConfigError, match=expected):
+            made.save(tmp_path / "run")
+
+
+def test_what_every_probe_of_ours_leaves_is_checked():
+    from regard import ops
+    from regard.records import _check
+
+    probes = {name for name in ops.__all__ if isinstance(getattr(ops, name), type)}
+    probes = {name for name in probes if issubclass(getattr(ops, name), ops.Probe)} - {"Probe"}
+    assert probes == set(_check._AXES)
+
+
 def test_save_lists_every_contradiction(recording, tmp_path):
     call = replace(recording.calls[0], num_kv_heads=3, mask=MaskProgram((Op.WHERE, 0)))
     with pytest.raises(ConfigError, match=r"(?s)2 problems:.*do not divide.*WHERE"):
@@ -361,3 +406,20 @@ def test_zip_with_repeated_names_links_and_two_manifests(recording, tmp_path):
         archive.writestr(link, "/etc/passwd")
     with pytest.raises(FormatError, match="link"):
         Recording.load(path)
+
+
+def test_a_place_in_no_folder_is_refused_and_no_folder_is_made(recording, tmp_path):
+    with pytest.raises(ConfigError, match=r"save\(\): `path` must lie in a folder that exists, but there is no .*new"):
+        recording.save(tmp_path / "new" / "run.regard")
+    assert files(tmp_path) == []
+
+
+def test_a_full_disk_is_told_by_the_path_that_was_given(recording, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device", "some other file")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        recording.save(tmp_path / "run")
+    assert raised.value.filename == str(tmp_path / "run")
+    assert files(tmp_path) == []

@@ -11,7 +11,7 @@ import pytest
 from regard.errors import ConfigError, FormatError
 from regard.records import Coverage, MaskProgram, Model, Op, Recording, Sequence, Token
 from regard.records.quantise import RELATIVE_ERROR, pool, restore
-from regard.view import _page, page, write_page
+from regard.view import _page, page, summary, write_page
 
 from .conftest import TEMPLATE, blob, call_of, call_of_rows, payload_in, recording_of, softmax_rows, words
 
@@ -154,10 +154,20 @@ def test_probes_under_other_names_are_found():
 
 
 def test_mass_on_more_than_the_first_key_is_not_passed_off_as_the_first():
-    values = {"first_keys": np.ones((1, 1, 3), dtype=np.float32)}
-    for n, expected in ((4, None), (1, "c0.first")):
+    values = {"first_keys": np.full((1, 1, 3), 0.5, dtype=np.float32)}
+    for n in (1, 4):
         call = call_of(values, q=3, k=3, probes={"first_keys": {"type": "FirstKeys", "n": n}})
-        assert payload_in(page(recording_of(call)))["calls"][0]["first"] == expected
+        payload = payload_in(page(recording_of(call)))
+        assert (payload["calls"][0]["first"], payload["calls"][0]["first_n"]) == ("c0.first", n)
+        assert (blob(payload, "c0.first") == 0.5).all()
+        assert (summary(recording_of(call)).layers[0].first is None) == (n > 1)
+    rows = softmax_rows(1, 1, 3, 3)
+    call = call_of({**values, "rows": rows}, q=3, k=3, probes={"first_keys": {"type": "FirstKeys", "n": 4}})
+    payload = payload_in(page(recording_of(call)))  # exact rows tell the first key alone
+    assert payload["calls"][0]["first_n"] == 1
+    np.testing.assert_array_equal(blob(payload, "c0.first"), rows[..., 0])
+    nothing = payload_in(page(recording_of(call_of({"entropy": values["first_keys"]}, q=3, k=3))))["calls"][0]
+    assert (nothing["first"], nothing["first_n"]) == (None, None)
 
 
 def test_a_few_rows_are_not_taken_for_all():
@@ -303,7 +313,7 @@ def test_c17_padding_at_the_start_is_marked():
     tokens = payload["items"][0]["sequences"]["input"]["tokens"]
     assert [token.get("pad", False) for token in tokens] == [True, True, False, False]
     assert not any("no_row" in token for token in tokens)
-    assert payload["notes"] == ["Item 0, input: the first 2 tokens are padding: their rows mean nothing."]
+    assert payload["notes"] == ["Item 0, input: the first 2 tokens are padding and hidden; positions count them."]
 
 
 def test_special_tokens_that_are_seen_are_not_padding():
@@ -399,7 +409,7 @@ def test_template_missing_or_damaged(template):
 
 def test_write_page(tmp_path, template):
     recording = recording_of(call_of_rows(softmax_rows(1, 1, 2, 2)), sequences=((words("中", "b"),),))
-    path = tmp_path / "new" / "page.html"
+    path = tmp_path / "page.html"
     assert write_page(recording, path, title="T") == path
     assert path.read_text(encoding="utf-8") == page(recording, title="T")
     assert [file.name for file in path.parent.iterdir()] == ["page.html"]
@@ -410,6 +420,9 @@ def test_write_page(tmp_path, template):
     assert [file.name for file in path.parent.iterdir()] == ["page.html"]
     with pytest.raises(ConfigError, match="a folder"):
         write_page(recording, tmp_path)
+    with pytest.raises(ConfigError, match=r"write_page\(\): `path` must lie in a folder that exists"):
+        write_page(recording, tmp_path / "new" / "page.html")
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_loaded_recording_gives_the_same_page(tmp_path):

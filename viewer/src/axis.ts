@@ -1,7 +1,7 @@
 /** What stands along one side of the matrix: indices of the call, positions in the sequence, tokens. */
 
 import type { CallRecord, Payload, Sequence, Token } from "./schema";
-import { label } from "./tokens";
+import { firstReal, label } from "./tokens";
 
 export interface Axis {
   /** Name of the sequence the positions count in. */
@@ -37,7 +37,8 @@ function labelAt(source: Sequence, position: number): string {
 function buildAxis(name: string, source: Sequence, all: readonly number[]): Axis {
   let start = 0;
   let end = all.length;
-  const has = (index: number): boolean => all[index] >= 0 && all[index] < source.tokens.length;
+  const first = firstReal(source);
+  const has = (index: number): boolean => all[index] >= first && all[index] < source.tokens.length;
   if (source.tokens.length > 0) {
     while (start < end && !has(start)) start++;
     while (end > start && !has(end - 1)) end--;

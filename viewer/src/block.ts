@@ -6,7 +6,7 @@ import { weight } from "./format";
 import type { Sequence, Token } from "./schema";
 import type { Side } from "./state";
 import type { Mass } from "./sums";
-import { clip, groupPieces, groupText, isRtl, slice, visible } from "./tokens";
+import { clip, firstReal, groupPieces, groupText, isRtl, slice, visible } from "./tokens";
 
 /** What is written at one place: a token, or all pieces of one character. */
 interface Unit {
@@ -32,16 +32,19 @@ const UNKNOWN = /^[<[]?unk(nown)?[>\]]?$/i;
 /** Split a sequence into what is written, keeping the text between tokens. */
 export function unitsOf(sequence: Sequence): Unit[] {
   const units: Unit[] = [];
-  let end = 0;
-  for (let at = 0; at < sequence.tokens.length; ) {
+  const from = firstReal(sequence);
+  // Padding that was given as text has offsets: what follows begins behind it, not with it.
+  let end = from > 0 ? Math.max(0, sequence.tokens[from - 1].e) : 0;
+  for (let at = from; at < sequence.tokens.length; ) {
     const pieces = groupPieces(sequence, at);
     const count = Math.max(1, pieces.length);
     const positions = Array.from({ length: count }, (_, n) => at + n);
     const token = sequence.tokens[at];
     const whole = count > 1 ? groupText(sequence, at) : slice(token, sequence);
     const start = Math.min(...pieces.filter((piece) => piece.s >= 0).map((piece) => piece.s));
-    let before = end > 0 || units.length > 0 ? " " : "";
+    let before = units.length > 0 ? " " : "";
     if (whole !== null && start >= end) before = gap(sequence.text.slice(end, start));
+    if (units.length === 0 && from > 0) before = before.trimStart();
     units.push(unit(token, positions, whole !== null && start >= end ? whole : null, before));
     if (whole !== null && start >= end) end = start + whole.length;
     at += count;

@@ -38,6 +38,8 @@ const about = (mass: Mass, index: number): string => `${mass.exact[index] ? "" :
 
 const number = (sum: { value: number; exact: boolean }): string => `${sum.exact ? "" : "≈ "}${weight(sum.value)}`;
 
+const onFirst = (count: number): string => (count === 1 ? "on first key" : `on first ${count} keys`);
+
 export class Details {
   readonly element: HTMLElement;
   private readonly model: Model;
@@ -174,7 +176,7 @@ export class Details {
   private sayStatistics(found: RowStatistics, focus: Focus, fact: (what: string, value: string) => void): void {
     const [row, col] = [focus.rows[0], focus.cols[0]];
     if (row !== undefined && found.entropy) fact("entropy", `${weight(found.entropy[row])} nats`);
-    if (row !== undefined && found.first) fact("on first keys", weight(found.first[row]));
+    if (row !== undefined && found.first) fact(onFirst(found.firstCount), weight(found.first[row]));
     if (row !== undefined && found.sink) fact("on the sink", weight(found.sink[row]));
     if (col !== undefined && found.received) fact("received from all", weight(found.received[col]));
   }

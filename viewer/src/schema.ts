@@ -13,6 +13,8 @@ export interface Token {
   g: number;
   gi: number;
   gn: number;
+  /** Padding before the text: kept so that positions count it, and not shown. */
+  pad?: boolean;
 }
 
 export interface Sequence {
@@ -55,7 +57,9 @@ export interface CallRecord {
   map: MapRecord | null;
   topk: TopKRecord | null;
   entropy: string | null;
+  /** Mass on the first keys, and how many those are. */
   first: string | null;
+  first_n: number | null;
   sink: string | null;
   key_mass: string | null;
   flags: string[];

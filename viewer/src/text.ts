@@ -9,6 +9,7 @@ import type { Direction, Side, Store } from "./state";
 import { toggled } from "./state";
 import { type Mass, massFrom } from "./sums";
 import { modeOf } from "./theme";
+import { firstReal } from "./tokens";
 import { type Model, shown, type View } from "./view";
 
 export class TextPanel {
@@ -194,7 +195,7 @@ export class TextPanel {
   private moveTo(block: TextBlock, position: number): void {
     const count = block.sequence.tokens.length;
     if (count === 0) return;
-    this.cursor = Math.min(count - 1, Math.max(0, position));
+    this.cursor = Math.min(count - 1, Math.max(firstReal(block.sequence), position));
     const spot = block.spot(this.cursor);
     spot?.scrollIntoView({ block: "nearest" });
     block.element.setAttribute("aria-activedescendant", block.idOf(this.cursor));

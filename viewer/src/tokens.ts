@@ -109,3 +109,9 @@ export function groupPieces(sequence: Sequence, index: number): Token[] {
   const start = index - token.gi;
   return sequence.tokens.slice(Math.max(0, start), start + token.gn);
 }
+
+/** Position of the first token that is no padding. */
+export function firstReal(sequence: Sequence): number {
+  const first = sequence.tokens.findIndex((token) => !token.pad);
+  return first < 0 ? sequence.tokens.length : first;
+}

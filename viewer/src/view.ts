@@ -34,6 +34,8 @@ export interface RowStatistics {
   readonly entropy: Float32Array | null;
   readonly sink: Float32Array | null;
   readonly first: Float32Array | null;
+  /** How many keys `first` is the mass on. */
+  readonly firstCount: number;
   readonly received: Float32Array | null;
 }
 
@@ -179,7 +181,7 @@ export class Model {
       this.slice(record.first, place, record.q, q),
       this.slice(record.key_mass, place, record.k, k),
     ]);
-    return { entropy, sink, first, received };
+    return { entropy, sink, first, firstCount: record.first_n ?? 1, received };
   }
 
   /** Mean entropy of a head's rows in nats: recorded, or computed from complete weights; null where neither is there. */

@@ -36,6 +36,7 @@ export function call(more: Partial<CallRecord> = {}): CallRecord {
     topk: null,
     entropy: null,
     first: null,
+    first_n: null,
     sink: null,
     key_mass: null,
     flags: [],

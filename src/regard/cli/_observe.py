@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard import records
-from regard.cli._options import layers_of, probes_for, probes_of
+from regard.cli._options import SHORT, layers_of, probes_for, probes_of
 from regard.cli._progress import Progress
 from regard.errors import ConfigError, message
 from regard.hf.loading import CHINESE, DEFAULT, LoadedModel, chinese_is_installed, load, quiet
@@ -61,10 +62,23 @@ def observe(request: Request, say: Callable[[str], None]) -> records.Recording:
     number = getattr(_text_config(loaded.model), "num_hidden_layers", None)
     layers = layers_of(request.layers, number) if request.layers is not None else None
     if layers is not None:
+        _check_layers(loaded, layers)
         notes.append(f"Only layers {request.layers} were watched.")
     run = _run(loaded, tokenized, request)
     probes = _probes(request, run)
-    return _watch(loaded, run, probes, modules=_modules_of(layers), notes=notes)
+    recording = _watch(loaded, run, probes, modules=_modules_of(layers), notes=notes)
+    return recording if layers is None else _left_out(recording, request.layers)
+
+
+def _left_out(recording: records.Recording, layers: str | None) -> records.Recording:
+    """Say of what was not asked for that it was not, in the words the person used."""
+    coverage = tuple(
+        dataclasses.replace(entry, reason=f"left out by --layers {layers}")
+        if entry.reason.startswith("left out by modules=")
+        else entry
+        for entry in recording.coverage
+    )
+    return dataclasses.replace(recording, coverage=coverage)
 
 
 def _probes(request: Request, run: _Run) -> Sequence[Any]:
@@ -224,6 +238,7 @@ def _watch(
     with (
         Progress(run.what, run.steps) as progress,
         torch.no_grad(),
+        _written_out(loaded.model, run.longest),
         watch(loaded.model, probes, modules=modules) as seen,
     ):
         sequences = run.go(progress)
@@ -231,6 +246,31 @@ def _watch(
     architecture = type(loaded.model).__name__
     model = records.Model(loaded.name, weights_sha256=loaded.weights_sha256, architecture=architecture)
     return dataclasses.replace(recording, model=model)
+
+
+@contextmanager
+def _written_out(model: Any, longest: int) -> Iterator[None]:
+    """Short texts are read with eager attention: what the next layer reads is then eager's too, bit for bit."""
+    before = model.config._attn_implementation
+    if longest > SHORT or before == "eager":
+        yield
+        return
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def _check_layers(loaded: LoadedModel, layers: Sequence[int]) -> None:
+    """Refuse layers no module is numbered by: a model need not say how many it has."""
+    names = [name for name, _ in loaded.model.named_modules()]
+    for layer in layers:
+        pattern = _modules_of((layer,)) or ""
+        if not any(re.search(pattern, name) for name in names):
+            raise ConfigError(
+                message("look", f"--layers names layer {layer}, but {loaded.name} has none of that number.")
+            )
 
 
 def _modules_of(layers: Sequence[int] | None) -> str | None:

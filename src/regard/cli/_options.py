@@ -69,7 +69,7 @@ def probes_of(text: str, *, total: int | None = None, longest: int | None = None
         The probes in order.
 
     Raises:
-        ConfigError: A name or a number is wrong; lists what there is.
+        ConfigError: A name or a number is wrong, or a name comes twice; lists what there is.
     """
     makers = _makers(total, longest)
     chosen = []
@@ -86,6 +86,8 @@ def probes_of(text: str, *, total: int | None = None, longest: int | None = None
         except (TypeError, ValueError) as error:
             problem = f"--probes {part.strip()!r} must look like {_SPELLINGS[_keys().index(key)]}."
             raise ConfigError(message("look", problem)) from error
+        if chosen[-1].attribute in {probe.attribute for probe in chosen[:-1]}:
+            raise ConfigError(message("look", f"--probes must name each probe once, but has {name!r} twice."))
     return tuple(chosen)
 
 

@@ -13,9 +13,14 @@ from rich.console import Console
 from regard.records import Call, Recording
 from regard.view import HeadSummary, LayerSummary, Pair, summary
 
-_HEADER = ("layer", "entropy", "on first", "strongest pairs (position: token → position: token)", "most focused heads")
-_PAIRS = 2
-_HEADS = 3
+_LEFT = ("layer", "entropy", "on first")
+# From roomy to narrow, the last two columns: their headings, how many pairs, how many heads.
+_COLUMNS = (
+    ("strongest pairs (position: token → position: token)", "most focused heads", 2, 3),
+    ("strongest pair", "most focused heads", 1, 2),
+    ("strongest pair", "most focused head", 1, 1),
+    ("strongest pair", "", 1, 0),
+)
 _TOKEN_CELLS = 14
 
 
@@ -26,21 +31,38 @@ class _Console(Console):
 
 
 def print_summary(recording: Recording, console: Console | None = None) -> None:
-    """Print what the recording says in a few numbers; plain text when the output is not a terminal."""
+    """Print what the recording says in a few numbers; plain text when the output is not a terminal.
+
+    On a terminal that is too narrow for the whole table, fewer pairs and heads are shown.
+    """
     console = console or _Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(_title(recording), style="bold")
-    rows = [_row(recording, call, label) for call, label in zip(recording.calls, _labels(recording.calls), strict=True)]
-    widths = [max(cell_len(row[column]) for row in (_HEADER, *rows)) for column in range(len(_HEADER))]
-    for number, row in enumerate((_HEADER, *rows)):
-        cells = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True)]
-        console.print("  ".join(cells).rstrip(), style="dim" if number == 0 else None)
+    for number, line in enumerate(_table(recording, console.width if console.is_terminal else None)):
+        console.print(line, style="dim" if number == 0 else None)
     console.print(
         "entropy: mean in nats, 0 = one key takes all. on first: share on the first token. Pairs: mean over heads, "
         "special tokens left out. Heads: number (mean entropy).",
         style="dim",
+        soft_wrap=not console.is_terminal,
     )
     for line in _not_seen(recording):
         console.print(line)
+
+
+def _table(recording: Recording, room: int | None) -> list[str]:
+    """Aligned lines, the heading first: the roomiest form that fits, else the narrowest."""
+    lines: list[str] = []
+    labels = _labels(recording.calls)
+    for pair_heading, head_heading, pairs, heads in _COLUMNS:
+        rows: list[tuple[str, ...]] = [(*_LEFT, pair_heading, head_heading)]
+        rows += (
+            _row(recording, call, label, pairs, heads) for call, label in zip(recording.calls, labels, strict=True)
+        )
+        widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(set_cell_size, row, widths)).rstrip() for row in rows]
+        if room is None or max(map(cell_len, lines)) <= room:
+            break
+    return lines
 
 
 def _title(recording: Recording) -> str:
@@ -59,15 +81,15 @@ def _labels(calls: Sequence[Call]) -> list[str]:
     return [call.name for call in calls]
 
 
-def _row(recording: Recording, call: Call, label: str) -> tuple[str, ...]:
-    alone = summary(dataclasses.replace(recording, calls=(call,)), pairs=_PAIRS, heads=_HEADS)
+def _row(recording: Recording, call: Call, label: str, pairs: int, heads: int) -> tuple[str, ...]:
+    alone = summary(dataclasses.replace(recording, calls=(call,)), pairs=pairs, heads=max(heads, 1))
     (layer,) = alone.layers
     return (
         label,
         _number(layer, "entropy"),
         _number(layer, "first"),
         ", ".join(map(_pair, alone.pairs)) or "–",
-        ", ".join(map(_head, alone.focused)) or "–",
+        (", ".join(map(_head, alone.focused)) or "–") if heads else "",
     )
 
 

@@ -6,7 +6,9 @@ what; 130 interrupted. A traceback appears only with ``--debug``.
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -20,9 +22,12 @@ from regard.errors import Error
 _COMMANDS = {
     "look": "Observe a model on a text: print a summary, write one page that shows where attention went.",
     "view": "Write the page of a recording.",
+    "bench": "Measure attention beside its peers: medians and quartiles, both sides equal first.",
     "doctor": "Say what is installed, and check that it computes what it should.",
 }
 _NO_WRAPPING = 10_000
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_WORDS_NAMED = 5
 _EPILOGUE = "--debug shows tracebacks. Exit codes: 0 done, 1 the answer is no, 2 something must be changed."
 
 
@@ -62,9 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in before_text
     if debug:
         words.remove("--debug")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a character the terminal does not know is no reason to fail
-            stream.reconfigure(errors="backslashreplace")
+    _prepare_streams()
     try:
         result = application()(words)
         sys.stdout.flush()
@@ -83,17 +86,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
+def _prepare_streams() -> None:
+    """Make printing safe: a stream that was closed (``>&-``) swallows, an unknown character becomes an escape."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - lives as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def one_line(error: Exception) -> str:
     """What a person must know of an error, in one line without control characters."""
     if isinstance(error, UnusedCliTokensError):
-        words = " ".join(error.unused_tokens or ())
-        text = f"{words!r} is one word too many; put quotes around a text of several words."
+        text = _too_many(error.unused_tokens or [], look="look" in (error.command_chain or ()))
     elif isinstance(error, UnknownOptionError) and " " in (error.token.value or error.token.keyword or ""):
         text = "a text that begins with a dash goes behind two dashes, last of all: regard look [options] -- TEXT"
     elif isinstance(error, CycloptsError):
         text = str(error)
     elif isinstance(error, OSError) and error.filename is not None:
         text = f"{error.filename}: {(error.strerror or 'cannot be used').lower()}"
+    elif isinstance(error, OSError) and error.errno in _FULL:
+        text = f"the output cannot be written: {(error.strerror or str(error)).lower()}"
     else:
         # Library errors begin with the function that was called, and may list arguments: neither helps here.
         lines = (str(error) or type(error).__name__).split("\n")
@@ -103,3 +118,18 @@ def one_line(error: Exception) -> str:
         problem = re.sub(r"^[\w.]+\(\): ", "", lines[0])
         text = " ".join([*(f"{file}:" for file in files), problem, *problems, *(f"({hint})" for hint in hints)])
     return "".join(character if character.isprintable() else " " for character in text).strip()
+
+
+def _too_many(words: Sequence[str], *, look: bool) -> str:
+    """What to do about words that no argument takes."""
+    shown = [repr(word) for word in words[:_WORDS_NAMED]] + ["…"] * (len(words) > _WORDS_NAMED)
+    joint = ", " if len(words) > _WORDS_NAMED else " and "
+    named = joint.join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+    what = "text" if look and any(" " in word for word in words) else "word"
+    count = f"is one {what}" if len(words) == 1 else f"are {len(words)} {what}s"
+    advice = "put quotes around a text of several words"
+    if what == "text":
+        advice = "a second text follows --pair"
+    elif not look:
+        advice = "a name with spaces goes in quotes"
+    return f"{named} {count} too many; {advice}."

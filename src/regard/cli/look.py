@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -12,15 +11,15 @@ def look(
     text: str | None = None,
     /,
     *,
-    file: Annotated[Path | None, Parameter(name=["--file", "-f"])] = None,
+    file: Annotated[str | None, Parameter(name=["--file", "-f"])] = None,
     pair: str | None = None,
     model: Annotated[str | None, Parameter(name=["--model", "-m"])] = None,
     generate: int = 0,
     layers: str | None = None,
     probes: str | None = None,
-    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("attention.html"),
+    out: Annotated[str, Parameter(name=["--out", "-o"])] = "attention.html",
     open_page: Annotated[bool, Parameter(name="--open", negative="")] = False,
-    save: Path | None = None,
+    save: str | None = None,
 ) -> int:
     """Observe a model on a text, print a summary, and write one page.
 
@@ -41,7 +40,7 @@ def look(
     probes
         What to gather instead of the usual, such as entropy,topk=16,heatmap=256x256.
     out
-        The page.
+        Where the page goes: the name of a file.
     open_page
         Open the page in a browser.
     save

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 
 def view(
-    recording: Path,
+    recording: str,
     /,
     *,
-    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("attention.html"),
+    out: Annotated[str, Parameter(name=["--out", "-o"])] = "attention.html",
     open_page: Annotated[bool, Parameter(name="--open", negative="")] = False,
 ) -> int:
     """Write the page of a recording.
@@ -22,13 +21,16 @@ def view(
     recording
         A recording: a folder NAME.regard, or its zip.
     out
-        The page.
+        Where the page goes: the name of a file.
     open_page
         Open the page in a browser.
     """
-    from regard.cli._page import check_place, write
+    from regard.cli._page import check_places, write
+    from regard.errors import ConfigError, message
     from regard.records import Recording
 
-    check_place(out)
+    if not recording:
+        raise ConfigError(message("view", "the recording must be a path, but is empty."))
+    check_places("view", out=out, read=recording)
     write(Recording.load(recording), out, open_page=open_page)
     return 0

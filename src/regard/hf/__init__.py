@@ -12,9 +12,14 @@ try:
 except ModuleNotFoundError as _missing:
     raise missing_extra("transformers", "hf", "regard.hf") from _missing
 
+from regard.hf.attention import regard_attention as regard_attention
 from regard.hf.attention import register as _register
+from regard.hf.loading import LoadedModel as LoadedModel
+from regard.hf.loading import load as load
 from regard.hf.watching import TransformersAdapter as _TransformersAdapter
 from regard.lens.adapters import register_adapter as _register_adapter
+
+__all__ = ["LoadedModel", "load", "regard_attention"]
 
 _register()
 _register_adapter("transformers", _TransformersAdapter())

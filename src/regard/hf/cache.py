@@ -16,19 +16,34 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from regard.errors import ConfigError, message
+
 _SEAL = "regard.json"
+_ELSEWHERE = "set REGARD_CACHE to a folder that can be written to"
 
 
 def cache_folder() -> Path:
-    """``$REGARD_CACHE``, or the platform's folder for caches."""
+    """``$REGARD_CACHE``, or the platform's folder for caches.
+
+    Raises:
+        ConfigError: The user has no home directory (a number without a name, in a container).
+    """
     chosen = os.environ.get("REGARD_CACHE")
     if chosen:
         return Path(chosen)
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "regard"
+        return _home() / "Library" / "Caches" / "regard"
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "regard" / "Cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
+        return Path(os.environ.get("LOCALAPPDATA") or _home() / "AppData" / "Local") / "regard" / "Cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "regard"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        problem = "converted models are kept in the home directory, but there is none."
+        raise ConfigError(message("load", problem, hint=_ELSEWHERE)) from error
 
 
 def sha256_of(path: Path) -> str:
@@ -46,20 +61,34 @@ def made_once(name: str, build: Callable[[Path], None]) -> Path:
 
     Returns:
         The folder.
+
+    Raises:
+        ConfigError: The cache cannot be written to; says where else it may be.
     """
     root = cache_folder()
     place = root / name
     if is_whole(place):
         return place
-    root.mkdir(parents=True, exist_ok=True)
-    under_way = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=root))
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        under_way = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=root))
+    except OSError as error:
+        raise _cannot_write(root, error) from error
     try:
         build(under_way)
         _seal(under_way)
         _put(under_way, place)
+    except OSError as error:
+        raise _cannot_write(root, error) from error
     finally:
         shutil.rmtree(under_way, ignore_errors=True)
     return place
+
+
+def _cannot_write(root: Path, error: OSError) -> ConfigError:
+    reason = (error.strerror or str(error)).lower()
+    problem = f"converted models are kept in {root}, which cannot be written to: {reason}."
+    return ConfigError(message("load", problem, hint=_ELSEWHERE))
 
 
 def is_whole(folder: Path) -> bool:

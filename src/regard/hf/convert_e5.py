@@ -14,6 +14,8 @@ from __future__ import annotations
 import itertools
 import json
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,7 +139,24 @@ def convert(source: Path, folder: Path) -> None:
 
     Raises:
         FormatError: The file is something else.
+        OSError: The folder cannot be written to.
     """
+    with _rust_errors_as_os_errors():
+        _convert(source, folder)
+
+
+@contextmanager
+def _rust_errors_as_os_errors() -> Iterator[None]:
+    """Make safetensors' and tokenizers' own errors of a full disk or a closed folder OSErrors."""
+    try:
+        yield
+    except Exception as error:
+        if "(os error " not in str(error):  # how Rust writes an error of the system
+            raise
+        raise OSError(str(error)) from error
+
+
+def _convert(source: Path, folder: Path) -> None:
     from safetensors.torch import save_file
     from transformers import BertConfig, PreTrainedTokenizerFast
 

@@ -27,7 +27,13 @@ def local_copy(name_or_path: str) -> Path:
     Raises:
         ConfigError: There is no such folder, or the model is not cached and cannot be downloaded.
     """
-    path = Path(name_or_path).expanduser()
+    if not name_or_path.strip():
+        problem = "the model must be minilm, e5-small, a folder or a hub id, but is empty."
+        raise ConfigError(message("load", problem))
+    try:
+        path = Path(name_or_path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(message("load", f"there is no folder {name_or_path}: no such home directory.")) from error
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ConfigError(message("load", f"the folder {name_or_path} must hold a model, but has no config.json."))

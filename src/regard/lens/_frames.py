@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,6 +77,28 @@ def in_backward() -> bool:
     return int(torch._C._current_graph_task_id()) != -1
 
 
+class _Hook:
+    """A hook that stays behind when its module is copied or pickled: the copy is not watched and carries nothing."""
+
+    def __init__(self, call: Callable[[nn.Module], None]) -> None:
+        self._call = call
+
+    def __call__(self, module: nn.Module, *_: Any) -> None:
+        self._call(module)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _left_behind, ()
+
+
+def _left_behind() -> Callable[..., None]:
+    """What the copy of a watched module has for a hook."""
+    return _do_nothing
+
+
+def _do_nothing(*_: Any) -> None:
+    """Nothing."""
+
+
 def hook_every_module(model: nn.Module, begin: Any, end: Any) -> list[Any]:
     """Call ``begin(module)`` before and ``end(module)`` after each forward, exceptions included.
 
@@ -87,6 +109,6 @@ def hook_every_module(model: nn.Module, begin: Any, end: Any) -> list[Any]:
     for module in model.modules():
         if isinstance(module, torch.jit.ScriptModule):
             continue
-        handles.append(module.register_forward_pre_hook(lambda module, _inputs: begin(module)))
-        handles.append(module.register_forward_hook(lambda module, _inputs, _output: end(module), always_call=True))
+        handles.append(module.register_forward_pre_hook(_Hook(begin)))
+        handles.append(module.register_forward_hook(_Hook(end), always_call=True))
     return handles

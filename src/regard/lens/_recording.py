@@ -20,7 +20,7 @@ from regard.ops.probes import HeatMap, Rows
 from regard.records import Call, MaskProgram, Model, Op, Recording, instructions
 from regard.records import Sequence as TokenSequence
 
-_CHECKED_CELLS = 1 << 24
+CHECKED_CELLS = 1 << 24
 
 
 def recording_of(
@@ -43,7 +43,7 @@ def recording_of(
         note says so.
     """
     items = len(sequences)
-    names = _sequence_names(session.layers, sequences)
+    names = sequence_names(session.layers, sequences)
     calls, left_out = [], []
     for layer in session.layers:
         if items and layer.batch != items:
@@ -134,7 +134,7 @@ def _mask(layer: Layer) -> tuple[MaskProgram | None, bool]:
         return None, False
     if all(step.mask is None for step in layer.calls):
         return None, True
-    programs = [program for step in layer.calls if (program := _program(layer, step)) is not None]
+    programs = [program for step in layer.calls if (program := program_of(layer, step)) is not None]
     if len(programs) < len(layer.calls):
         return None, False
     joined = programs[0] if len(programs) == 1 else _joined(layer, programs)
@@ -167,14 +167,14 @@ def _same(joined: MaskProgram, program: MaskProgram, layer: Layer, step: Attenti
         return True
     queries = np.arange(step.q_start, step.q_end)[None]
     keys = np.arange(step.kv_start, step.kv_end)
-    if queries.size * keys.size > _CHECKED_CELLS:
+    if queries.size * keys.size > CHECKED_CELLS:
         return False
     columns = slice(step.kv_start - layer.kv_start, step.kv_end - layer.kv_start)
     ours, theirs = joined.allowed(queries, keys, keys=columns), program.allowed(queries, keys)
     return bool((ours == theirs).all())
 
 
-def _program(layer: Layer, step: AttentionStep) -> MaskProgram | None:
+def program_of(layer: Layer, step: AttentionStep) -> MaskProgram | None:
     """The mask of one call as a program; None for a mask that only a Python function knows."""
     if step.mask is None:
         return MaskProgram((int(Op.EVERYTHING),))
@@ -183,9 +183,7 @@ def _program(layer: Layer, step: AttentionStep) -> MaskProgram | None:
     return lower_mask(mask, shape, q_start=step.q_start, kv_start=step.kv_start)
 
 
-def _sequence_names(
-    layers: Sequence[Layer], sequences: Sequence[Sequence[TokenSequence]]
-) -> dict[int, tuple[str, str]]:
+def sequence_names(layers: Sequence[Layer], sequences: Sequence[Sequence[TokenSequence]]) -> dict[int, tuple[str, str]]:
     """Which sequence each layer's queries and keys belong to.
 
     With cross-attention there are two: the first given is the source, the last the target. Otherwise every layer reads

@@ -20,6 +20,7 @@ from regard.lens._empty_rows import with_empty_rows
 from regard.lens._frames import FrameStack, in_backward, quiet
 from regard.lens._layers import AttentionStep, Layer
 from regard.ops import Observation, Probe, attend, measure
+from regard.ops.transforms import in_vmap
 
 if TYPE_CHECKING:
     from regard.lens.adapters import Adapter
@@ -81,6 +82,9 @@ class Session:
         with self.lock:
             self._remark(self.remarks[name], call.notes)
             if not self.wants(module):
+                return
+            if in_vmap():
+                self._remark(self.refusals[name], ("called under vmap, which lets no value out",))
                 return
             q_start = self._place(name, call)
             layer = self._layer(module, call, q_start, via)

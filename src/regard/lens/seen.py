@@ -9,6 +9,7 @@ from typing import Any
 from regard.errors import ConfigError, message, must_be
 from regard.lens._coverage import coverage
 from regard.lens._layers import Layer
+from regard.lens._lengths import check_lengths
 from regard.lens._recording import recording_of
 from regard.lens._session import Session
 from regard.records import Coverage, Recording, Sequence, Token
@@ -79,13 +80,14 @@ class Seen:
             A recording that shares no memory with the model.
 
         Raises:
-            ConfigError: Both ``tokens`` and ``sequences``.
+            ConfigError: Both ``tokens`` and ``sequences``, or not one token for each position that was seen (and one
+                more for what a model wrote last); names both numbers.
         """
         if tokens and sequences:
             raise ConfigError(message("recording", "`tokens` and `sequences` exclude each other."))
         if tokens:
-            items = [tokens] if isinstance(tokens[0], str) else tokens
-            sequences = [[_spelled([*map(str, item)])] for item in items]
+            sequences = [[_spelled(item)] for item in _items(tokens)]
+        check_lengths(self._session.layers, sequences, plain=bool(tokens))
         return recording_of(self._session, sequences=sequences, model_name=model_name, notes=notes)
 
     def save(self, path: str | Path, *, as_zip: bool | None = None, redact_text: bool = False, **options: Any) -> Path:
@@ -103,11 +105,27 @@ class Seen:
         return self.recording(**options).save(path, as_zip=as_zip, redact_text=redact_text)
 
 
+def _items(tokens: Any) -> list[list[str]]:
+    """The tokens of each batch item."""
+    items = [tokens] if isinstance(tokens, str) or isinstance(tokens[0], str) else tokens
+    listed: list[list[Any]] = [[item] if isinstance(item, int) else [*item] for item in items]
+    wrong = {type(token).__name__ for item in listed for token in item if not isinstance(token, str)}
+    if wrong:
+        expected = "strings, for one text or a list for each batch item"
+        hint = "tokenizer.convert_ids_to_tokens(ids) makes strings of numbers"
+        raise ConfigError(
+            message("recording", must_be("tokens", expected, f"holding {', '.join(sorted(wrong))}"), hint=hint)
+        )
+    return listed
+
+
 def _spelled(tokens: Many[str]) -> Sequence:
-    """Tokens without a text: the text is the tokens with spaces between."""
+    """Tokens without a text: the text is the tokens with spaces between; half of a surrogate pair stays as it is."""
+    # the two halves of one character, as JSON escapes leave them, become that character
+    tokens = [token.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass") for token in tokens]
     found, place = [], 0
     for token in tokens:
-        size = len(token.encode())
+        size = len(token.encode("utf-8", "surrogatepass"))
         found.append(Token(token, place, place + size))
         place += size + 1
     return Sequence("input", " ".join(tokens), tuple(found))

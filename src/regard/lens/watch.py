@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import torch
 from torch import nn
 
-from regard.errors import all_problems, must_be
+from regard.errors import ConfigError, all_problems, message, must_be
+from regard.lens._attention_like import attention_modules
 from regard.lens._frames import Frame, hook_every_module
 from regard.lens._functional import listen, unlisten
 from regard.lens._own_softmax import finish_softmax
@@ -20,8 +22,9 @@ from regard.lens.adapters import adapters_for
 from regard.lens.seen import Seen
 from regard.ops import Probe
 
+_NAMES_SHOWN = 3
 
-@contextmanager
+
 def watch(
     model: nn.Module,
     probes: Sequence[Probe] = (),
@@ -29,7 +32,7 @@ def watch(
     serve: Serve = "model",
     modules: str | None = None,
     eager_limit: int = 2048,
-) -> Iterator[Seen]:
+) -> AbstractContextManager[Seen]:
     """Look into every attention call a model makes inside the ``with``, without changing what it computes.
 
     Args:
@@ -40,11 +43,12 @@ def watch(
         modules: Regular expression; only modules whose name contains a match are probed.
         eager_limit: Longest row, in keys, that is read from a module that computes its own softmax.
 
-    Yields:
-        What is seen; it fills while the model runs and stays after the ``with``.
+    Returns:
+        A context for one ``with``. It yields what is seen, which fills while the model runs and stays afterwards.
 
     Raises:
-        ConfigError: An option that cannot work; all of them at once.
+        ConfigError: An option that cannot work, all of them at once; ``modules`` that match no module; a context that
+            is entered again.
 
     Numerics:
         Values are float32 (float64 for float64 models) and detached. torch's fused fast path for
@@ -64,6 +68,32 @@ def watch(
         torch.Size([1, 2, 5])
     """
     _check(model, probes, serve, modules, eager_limit)
+    if modules is not None:
+        _check_match(model, modules)
+    return _Once(_watching(model, probes, serve, modules, eager_limit))
+
+
+class _Once(AbstractContextManager[Seen]):
+    """A context that says so when it is entered again."""
+
+    def __init__(self, inner: AbstractContextManager[Seen]) -> None:
+        self._inner = inner
+        self._entered = False
+
+    def __enter__(self) -> Seen:
+        if self._entered:
+            raise ConfigError(message("watch", "a watch may be entered once; call regard.watch again for another."))
+        self._entered = True
+        return self._inner.__enter__()
+
+    def __exit__(self, *raised: Any) -> bool | None:
+        return self._inner.__exit__(*raised)
+
+
+@contextmanager
+def _watching(
+    model: nn.Module, probes: Sequence[Probe], serve: Serve, modules: str | None, eager_limit: int
+) -> Iterator[Seen]:
     session = Session(model, probes, serve=serve, modules=modules, eager_limit=eager_limit)
     seen = Seen(session)
     session.adapters = adapters_for(model)
@@ -117,6 +147,22 @@ def _check(model: Any, probes: Any, serve: Any, modules: Any, eager_limit: Any) 
         problems.append(must_be("eager_limit", "a number of keys, 0 or more", repr(eager_limit)))
     if problems:
         raise all_problems("watch", problems)
+
+
+def _check_match(model: nn.Module, modules: str) -> None:
+    """Refuse a pattern that leaves out every module, and say which names come near it."""
+    names = [name for name, _ in model.named_modules()]
+    if any(re.search(modules, name) for name in names):
+        return
+    parts = dict.fromkeys([*names, *(part for name in names for part in name.split(".") if not part.isdecimal())])
+    near = get_close_matches(modules.replace("\\", ""), [part for part in parts if part], n=_NAMES_SHOWN, cutoff=0.75)
+    first = [*attention_modules(model), *names]
+    shown = [repr(name) for name in dict.fromkeys(first) if name][:_NAMES_SHOWN]
+    hint = f"the first are {', '.join(shown)}" if shown else "the model has no modules in it"
+    if near:
+        hint = f"did you mean {' or '.join(map(repr, near))}?"
+    problem = f"`modules` must match the name of a module, but {modules!r} matches none."
+    raise ConfigError(message("watch", problem, hint=hint))
 
 
 def _begin(session: Session, module: nn.Module) -> None:

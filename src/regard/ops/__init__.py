@@ -1,9 +1,11 @@
 """Attention as pure functions on tensors: attend, observe, weights, and the masks and probes they take."""
 
 from regard.ops._backends.native_library import features as native_features
+from regard.ops._backends.native_library import isa as native_isa
 from regard.ops._dispatch import Explanation, available_backends
 from regard.ops._strip import Geometry, Strip
 from regard.ops.attention import attend, explain_backend, observe, weights
+from regard.ops.biases import ALiBi
 from regard.ops.lower_mask import lower_mask
 from regard.ops.masks import Allowed, Blocked, Causal, Documents, Mask, Padding, Prefix, SlidingWindow, Where
 from regard.ops.measure import Observation, measure
@@ -26,6 +28,7 @@ from regard.ops.probes import (
 )
 
 __all__ = [
+    "ALiBi",
     "Allowed",
     "Blocked",
     "Causal",
@@ -60,6 +63,7 @@ __all__ = [
     "lower_mask",
     "measure",
     "native_features",
+    "native_isa",
     "observe",
     "weights",
 ]

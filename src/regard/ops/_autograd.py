@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.ops._backends import reference, tiled
+from regard.ops._backends import native, reference, tiled
 from regard.ops._backends import torch as sdpa
 from regard.ops._call import Call
 from regard.ops._lower import Lowered
@@ -31,6 +32,19 @@ def run_tiled(call: Call) -> Tensor:
     if not call.needs_grad:
         return tiled.forward(call).output.to(call.query.dtype)
     return _Tiled.apply(call, *call.inputs)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def run_native(call: Call) -> Tensor:
+    """The output by ``native``, differentiable any number of times."""
+    if call.is_empty:
+        return reference.forward(call.with_dense_bias())  # zeros, or nothing: there is no work for a kernel
+    if torch.compiler.is_compiling():
+        return _run_native_op(call)
+    if not call.needs_grad:
+        output = native.forward(call).output
+        assert output is not None
+        return output
+    return _Native.apply(call, *call.inputs)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def run_sdpa(call: Call) -> Tensor:
@@ -83,6 +97,29 @@ class _Tiled(torch.autograd.Function):
         )
 
 
+class _Native(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: Call, *inputs: Tensor | None) -> Tensor:
+        done = native.forward(call)
+        assert done.output is not None
+        ctx.call = call
+        ctx.save_for_backward(*inputs, done.output, done.lse, *_mask_tensors(call))
+        return done.output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, *Grads]:
+        wanted = ctx.needs_input_grad[1:]
+        inputs = ctx.saved_tensors[: len(wanted)]
+        if torch.is_grad_enabled():
+            return None, *_differentiable(ctx.call, inputs, grad, wanted)
+        output, lse = ctx.saved_tensors[len(wanted) : len(wanted) + 2]
+        found = native.backward(with_inputs(ctx.call, inputs), native.Done(output, lse, []), grad, wanted)
+        return None, *(
+            found.to(tensor.dtype) if tensor is not None and found is not None else None
+            for found, tensor in zip(found, inputs, strict=True)
+        )
+
+
 class _Sdpa(torch.autograd.Function):
     """SDPA with its own gradient, and with ``reference``'s when that gradient must itself be differentiated."""
 
@@ -112,7 +149,7 @@ _OpArguments = tuple[Any, ...]
 
 
 def _pack(call: Call) -> _OpArguments:
-    """The arguments of ``regard::tiled`` for a call. A predicate becomes a dense tensor here, inside the graph."""
+    """The arguments of the custom ops for a call. A predicate becomes a dense tensor here, inside the graph."""
     mask, geometry = call.mask, call.geometry
     if mask is not None and mask.functions:
         dense = mask.allowed(geometry, slice(None), slice(None))
@@ -228,7 +265,73 @@ def tiled_backward_op(
     )
 
 
+@torch.library.custom_op("regard::native", mutates_args=())
+def native_op(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    tensors: list[Tensor],
+    bias: Tensor | None,
+    sinks: Tensor | None,
+    q_positions: Tensor,
+    seed: Tensor | None,
+    code: list[int],
+    kv_start: int,
+    scale: float,
+    logit_softcap: float | None,
+    dropout_p: float,
+) -> tuple[Tensor, Tensor]:
+    """Output and lse."""
+    call = _unpack(
+        query, key, value, tensors, bias, sinks, q_positions, seed, code, kv_start, scale, logit_softcap, dropout_p
+    )
+    done = native.forward(call)
+    assert done.output is not None
+    return done.output, done.lse
+
+
+@native_op.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, *_others: Any) -> tuple[Tensor, Tensor]:
+    shape = query.shape[:3]
+    return query.new_empty((*shape, value.shape[3])), query.new_empty(shape, dtype=torch.float32)
+
+
+@torch.library.custom_op("regard::native_backward", mutates_args=())
+def native_backward_op(
+    grad: Tensor,
+    output: Tensor,
+    lse: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    tensors: list[Tensor],
+    bias: Tensor | None,
+    sinks: Tensor | None,
+    q_positions: Tensor,
+    seed: Tensor | None,
+    code: list[int],
+    kv_start: int,
+    scale: float,
+    logit_softcap: float | None,
+    dropout_p: float,
+    bias_wanted: bool,
+    sinks_wanted: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of query, key, value, bias and sinks; the last two are empty where not wanted."""
+    call = _unpack(
+        query, key, value, tensors, bias, sinks, q_positions, seed, code, kv_start, scale, logit_softcap, dropout_p
+    )
+    wanted = (True, True, True, bias_wanted, sinks_wanted)
+    found = native.backward(call, native.Done(output, lse, []), grad, wanted)
+    query_grad, key_grad, value_grad, bias_grad, sinks_grad = (
+        query.new_empty(0) if gradient is None or tensor is None else gradient.to(tensor.dtype)
+        for gradient, tensor in zip(found, call.inputs, strict=True)
+    )
+    return query_grad, key_grad, value_grad, bias_grad, sinks_grad
+
+
 @tiled_backward_op.register_fake
+@native_backward_op.register_fake
 def _(grad: Tensor, output: Tensor, lse: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Any:
     _tensors, bias, sinks = others[:3]
     bias_wanted, sinks_wanted = others[-2:]
@@ -247,10 +350,10 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
     ctx.has = bias is not None, sinks is not None, seed is not None
     ctx.set_materialize_grads(False)
     optional = [tensor for tensor in (bias, sinks, seed) if tensor is not None]
-    ctx.save_for_backward(query, key, value, q_positions, output[1], output[2], *tensors, *optional)
+    ctx.save_for_backward(query, key, value, q_positions, *output[-2:], *tensors, *optional)
 
 
-def _op_backward(ctx: Any, grad: Tensor | None, _full: Tensor | None, _lse: Tensor | None) -> tuple[Any, ...]:
+def _op_backward(backward_op: Callable[..., Grads], ctx: Any, grad: Tensor | None, *_others: Any) -> tuple[Any, ...]:
     query, key, value, q_positions, output, lse, *rest = ctx.saved_tensors
     tensors, optional = rest[: ctx.count], iter(rest[ctx.count :])
     bias, sinks, seed = (next(optional) if has else None for has in ctx.has)
@@ -265,12 +368,13 @@ def _op_backward(ctx: Any, grad: Tensor | None, _full: Tensor | None, _lse: Tens
         inputs = (query, key, value, bias, sinks)
         grads = _differentiable(_unpack(*arguments), inputs, grad, wanted)
     else:
-        grads = tiled_backward_op(grad, output, lse, *arguments, wanted[3], wanted[4])
+        grads = backward_op(grad, output, lse, *arguments, wanted[3], wanted[4])
     chosen = [found if want else None for found, want in zip(grads, wanted, strict=True)]
     return *chosen[:3], [None] * ctx.count, *chosen[3:], *nothing
 
 
-tiled_op.register_autograd(_op_backward, setup_context=_setup)
+tiled_op.register_autograd(partial(_op_backward, tiled_backward_op), setup_context=_setup)
+native_op.register_autograd(partial(_op_backward, native_backward_op), setup_context=_setup)
 
 
 def _run_op(call: Call) -> Tensor:
@@ -278,5 +382,15 @@ def _run_op(call: Call) -> Tensor:
     return output
 
 
+def _run_native_op(call: Call) -> Tensor:
+    output: Tensor = native_op(*_pack(call))[0]
+    return output
+
+
 Runner = Callable[[Call], Tensor]
-RUNNERS: dict[str, Runner] = {"reference": reference.forward, "torch": run_sdpa, "tiled": run_tiled}
+RUNNERS: dict[str, Runner] = {
+    "native": run_native,
+    "torch": run_sdpa,
+    "tiled": run_tiled,
+    "reference": reference.forward,
+}

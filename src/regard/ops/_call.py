@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.ops._lower import Lowered, ends
 from regard.ops._strip import Geometry, statistics_dtype
+from regard.ops.biases import ALiBi
 
 QStart = Literal["end", "start"] | int | Tensor
 """Where query 0 sits: "end" (queries are the last positions), "start", a number, or one number per batch row."""
@@ -33,6 +34,7 @@ class Call:
         sinks: One extra score per row, [batch | 1, heads | 1, q_len | 1], or None.
         dropout_p: Share of weights dropped from the output.
         seed: Of the dropout counter; a tensor of one int64.
+        alibi: The rule of a bias that only ``native`` takes as it is; ``with_dense_bias`` writes it out for the others.
     """
 
     caller: str
@@ -47,11 +49,18 @@ class Call:
     sinks: Float[Tensor, "sink_batch sink_heads sink_q_len"] | None
     dropout_p: float
     seed: Tensor | None
+    alibi: ALiBi | None = None
+
+    def with_dense_bias(self) -> Call:
+        """The same call with its bias as a tensor."""
+        if self.alibi is None:
+            return self
+        return replace(self, bias=self.alibi.dense(self.geometry), alibi=None)
 
     @property
     def group(self) -> int:
-        """Query heads per kv head."""
-        return self.query.shape[1] // max(self.key.shape[1], 1)
+        """Query heads per kv head; 1 where there are no heads."""
+        return max(self.query.shape[1], 1) // max(self.key.shape[1], 1)
 
     @property
     def inputs(self) -> tuple[Tensor | None, ...]:

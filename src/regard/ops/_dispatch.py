@@ -10,17 +10,18 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from regard.errors import ConfigError, UnsupportedError, message, must_be
+from regard.errors import BackendUnavailableError, ConfigError, UnsupportedError, message, must_be
 from regard.ops._autograd import RUNNERS
-from regard.ops._backends import reference, tiled
+from regard.ops._backends import native, reference, tiled
 from regard.ops._backends import torch as sdpa
 from regard.ops._call import Call
 from regard.ops._validate import describe
 from regard.ops.transforms import in_transform
 
-Backend = Literal["auto", "reference", "torch", "tiled"]
+Backend = Literal["auto", "native", "torch", "tiled", "reference"]
 
 _REASONS: dict[str, Callable[[Call], list[str]]] = {
+    "native": native.reasons_against,
     "torch": sdpa.reasons_against,
     "tiled": tiled.reasons_against,
     "reference": reference.reasons_against,
@@ -55,7 +56,8 @@ def available_backends() -> tuple[str, ...]:
 def run(call: Call, backend: Backend) -> Tensor:
     """The output by the backend that ``choose`` names."""
     with torch.autocast(call.query.device.type, enabled=False):
-        return RUNNERS[choose(call, backend).backend](call)
+        name = choose(call, backend).backend
+        return RUNNERS[name](call if name == "native" else call.with_dense_bias())
 
 
 def choose(call: Call, backend: Backend) -> Explanation:
@@ -64,13 +66,17 @@ def choose(call: Call, backend: Backend) -> Explanation:
     Raises:
         ConfigError: if the name is not one.
         UnsupportedError: if a backend was named and cannot take the call; named backends never fall back.
+        BackendUnavailableError: if "native" was named and there are no kernels for this machine.
     """
     if backend not in get_args(Backend):
         expected = "one of " + ", ".join(repr(name) for name in get_args(Backend))
         raise ConfigError(message(call.caller, must_be("backend", expected, repr(backend))))
     if backend == "auto":
         return _auto(call)
+    if backend == "native" and not native.installed():
+        raise BackendUnavailableError(message(call.caller, f"backend 'native' cannot run here: {native.NO_KERNELS}."))
     transform = _transform_reason()
+    call = call if backend == "native" else call.with_dense_bias()
     reasons = [transform] if transform and backend != "reference" else _REASONS[backend](call)
     if reasons:
         problem = f"backend {backend!r} cannot take this call: {'; '.join(reasons)}."
@@ -98,7 +104,12 @@ def _auto(call: Call) -> Explanation:
         return Explanation("reference", "every step is an ordinary differentiable operation", others)
     if call.is_empty:
         return Explanation("reference", "a length is 0: there is nothing to compute")
+    against_native = native.reasons_against(call)
+    if not against_native:
+        return Explanation("native", "its kernels are the fastest here for what this call asks")
+    against = {"native": against_native}
+    call = call.with_dense_bias()
     reasons = sdpa.reasons_against(call)
     if not reasons:
-        return Explanation("torch", "its kernel is the fastest here for what this call asks")
-    return Explanation("tiled", "the fastest exact one that takes this call", {"torch": reasons})
+        return Explanation("torch", "its kernel is the fastest of the others for what this call asks", against)
+    return Explanation("tiled", "the fastest exact one that takes this call", {**against, "torch": reasons})

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from regard.errors import DTypeError, ShapeError, message, must_be
 from regard.ops import masks
+from regard.ops._placement import check_dense, check_device
 from regard.ops._strip import Geometry
 from regard.records.mask_program import Op, instructions
 
@@ -237,6 +238,8 @@ def lower(mask: masks.Mask, geometry: Geometry, *, caller: str) -> Lowered:
 
     Raises:
         ShapeError: if a tensor of the mask does not fit the call.
+        ConfigError: if a tensor of the mask is on another device.
+        UnsupportedError: if a tensor of the mask is not dense.
     """
     code: list[int] = []
     tensors: list[Tensor] = []
@@ -254,7 +257,7 @@ def lower(mask: masks.Mask, geometry: Geometry, *, caller: str) -> Lowered:
             case masks.SlidingWindow(size):
                 code.extend((Op.WINDOW, size))
             case masks.Padding(tensor):
-                _fit(caller, "Padding(keep)", tensor, (geometry.batch, geometry.kv_len), "[batch, kv_len]")
+                _fit(caller, "Padding(keep)", tensor, (geometry.batch, geometry.kv_len), "[batch, kv_len]", geometry)
                 code.extend((Op.PADDING, keep(tensor)))
             case masks.Documents():
                 key_ids, query_ids = _document_ids(node, geometry, caller)
@@ -286,10 +289,11 @@ def lower(mask: masks.Mask, geometry: Geometry, *, caller: str) -> Lowered:
 
 
 def _document_ids(mask: masks.Documents, geometry: Geometry, caller: str) -> tuple[Tensor, Tensor]:
-    key_ids = mask.key_ids.long()
-    _fit(caller, "Documents(key_ids)", key_ids, (geometry.batch, geometry.kv_len), "[batch, kv_len]")
+    key_ids = mask.key_ids.long() if mask.key_ids.layout == torch.strided else mask.key_ids
+    _fit(caller, "Documents(key_ids)", key_ids, (geometry.batch, geometry.kv_len), "[batch, kv_len]", geometry)
     if mask.query_ids is not None:
-        _fit(caller, "Documents(query_ids)", mask.query_ids, (geometry.batch, geometry.q_len), "[batch, q_len]")
+        q_sizes = (geometry.batch, geometry.q_len)
+        _fit(caller, "Documents(query_ids)", mask.query_ids, q_sizes, "[batch, q_len]", geometry)
         return key_ids, mask.query_ids.long()
     place = geometry.q_positions - geometry.kv_start
     rows = max(key_ids.shape[0], place.shape[0])
@@ -302,13 +306,15 @@ def _document_ids(mask: masks.Documents, geometry: Geometry, caller: str) -> tup
 def _lengths(length: int | Tensor, geometry: Geometry, caller: str) -> Tensor:
     if not isinstance(length, Tensor):
         return torch.full((1,), length, device=geometry.device)
-    _fit(caller, "Prefix(length)", length, (geometry.batch,), "[batch]")
+    _fit(caller, "Prefix(length)", length, (geometry.batch,), "[batch]", geometry)
     return length.long()
 
 
 def four_dims(tensor: Tensor, geometry: Geometry, caller: str, name: str) -> Tensor:
     """Read [kv], [q, kv], [batch, q, kv] or four dimensions as four dimensions of bool."""
     full = (geometry.batch, geometry.num_heads, geometry.q_len, geometry.kv_len)
+    check_dense(caller, name, tensor)
+    check_device(caller, name, tensor, geometry.device)
     tensor = tensor if tensor.dtype == torch.bool else tensor != 0
     shaped = tensor[:, None] if tensor.dim() == 3 else tensor[(None,) * (4 - tensor.dim())]
     if tensor.dim() > 4 or any(have not in (1, need) for have, need in zip(shaped.shape, full, strict=True)):
@@ -317,8 +323,10 @@ def four_dims(tensor: Tensor, geometry: Geometry, caller: str, name: str) -> Ten
     return shaped
 
 
-def _fit(caller: str, name: str, tensor: Tensor, full: Sequence[int], expected: str) -> None:
-    """Refuse a tensor that is not of the full shape; its first axis, the batch, may be 1."""
+def _fit(caller: str, name: str, tensor: Tensor, full: Sequence[int], expected: str, geometry: Geometry) -> None:
+    """Refuse a tensor that lies elsewhere or is not of the full shape; its first axis, the batch, may be 1."""
+    check_dense(caller, name, tensor)
+    check_device(caller, name, tensor, geometry.device)
     if tuple(tensor.shape[1:]) != tuple(full[1:]) or tensor.shape[0] not in (1, full[0]):
         expected = f"of shape {expected} = {tuple(full)}"
         raise ShapeError(message(caller, must_be(name, expected, f"of shape {tuple(tensor.shape)}")))

@@ -73,19 +73,25 @@ def tile_logits(
     allowed: Bool[Tensor, "#batch #heads r c"] | None,
     rows: slice,
     keys: slice,
+    *,
+    scale: float | None = None,
 ) -> TileLogits:
-    """Final scores of a tile: scaled (by the caller), capped, biased, −inf where masked.
+    """Final scores of a tile: scaled, capped, biased, −inf where masked.
 
     Args:
         call: The call.
-        query: Scaled queries of the rows, the heads of a group laid one after another along the rows.
+        query: Queries of the rows, scaled unless ``scale`` is given, the heads of a group laid one after another along
+            the rows.
         key: Keys of the tile.
         allowed: Which cells of the tile are allowed; None for all.
         rows: Which queries the tile holds.
         keys: Which keys the tile holds.
+        scale: Multiplies the scores; None where the queries are scaled already.
     """
     batch, kv_heads, stacked, _ = query.shape
     scores = query @ key.transpose(2, 3)
+    if scale is not None:
+        scores.mul_(scale)
     scores = scores.view(batch, kv_heads * call.group, stacked // call.group, key.shape[2])
     capped = None
     if call.logit_softcap is not None:

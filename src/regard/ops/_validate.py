@@ -13,7 +13,9 @@ from regard.errors import ConfigError, DTypeError, ShapeError, all_problems, mes
 from regard.ops import masks
 from regard.ops._call import Call, QStart
 from regard.ops._lower import Lowered, four_dims, lower, lower_once
+from regard.ops._placement import check_dense, check_device, check_values
 from regard.ops._strip import Geometry, statistics_dtype
+from regard.ops.biases import ALiBi
 from regard.ops.transforms import is_free_to_look_at
 
 _AXES = {
@@ -31,7 +33,7 @@ def make_call(
     value: Tensor | None,
     *,
     mask: masks.Mask | Tensor | None,
-    bias: Tensor | None,
+    bias: ALiBi | Tensor | None,
     scale: float | None,
     logit_softcap: float | None,
     sinks: Tensor | None,
@@ -42,9 +44,12 @@ def make_call(
     """Check every argument and build the call that backends are given.
 
     Raises:
-        ShapeError, DTypeError, ConfigError: as the public functions document.
+        ShapeError, DTypeError, ConfigError, UnsupportedError: as the public functions document.
     """
+    alibi = bias if isinstance(bias, ALiBi) else None
+    bias = None if isinstance(bias, ALiBi) else bias
     _check_tensors(caller, query=query, key=key, value=value, bias=bias, sinks=sinks)
+    _check_devices(caller, query, key, value)
     query, key, value = _autocast(query), _autocast(key), None if value is None else _autocast(value)
     _check_shapes(caller, query, key, value)
     _check_dtypes(caller, query, key, value)
@@ -68,6 +73,7 @@ def make_call(
         geometry=geometry,
         mask=_mask(caller, mask, geometry, q_start),
         bias=None if bias is None else _bias(caller, bias, geometry),
+        alibi=None if alibi is None else _alibi(caller, alibi, geometry),
         scale=_usual_scale(query.shape[3]) if scale is None else float(scale),
         logit_softcap=None if logit_softcap is None else float(logit_softcap),
         sinks=None if sinks is None else _sinks(caller, sinks, geometry),
@@ -98,6 +104,10 @@ def _check_tensors(caller: str, **arguments: object) -> None:
         may_be_none = name not in ("query", "key")
         if not isinstance(value, Tensor) and not (value is None and may_be_none):
             raise DTypeError(message(caller, must_be(name, "a tensor", f"a {type(value).__name__}")))
+        if isinstance(value, Tensor):
+            check_dense(caller, name, value)
+            if name == "query":
+                check_values(caller, name, value)
 
 
 def _autocast(tensor: Tensor) -> Tensor:
@@ -132,6 +142,13 @@ def _check_shapes(caller: str, query: Tensor, key: Tensor, value: Tensor | None)
         refuse(f"`value` must have the same kv_len as `key` ({key.shape[2]}), but has {value.shape[2]}.")
 
 
+def _check_devices(caller: str, query: Tensor, key: Tensor, value: Tensor | None) -> None:
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor is not None and tensor.device != query.device:
+            problem = f"`{name}` must be on the device of `query` ({query.device}), but is on {tensor.device}."
+            raise ConfigError(message(caller, problem, arguments=describe(query, key, value)))
+
+
 def _check_dtypes(caller: str, query: Tensor, key: Tensor, value: Tensor | None) -> None:
     if query.dtype not in _FLOATS:
         wanted = "float64, float32, bfloat16 or float16"
@@ -142,9 +159,6 @@ def _check_dtypes(caller: str, query: Tensor, key: Tensor, value: Tensor | None)
         if tensor.dtype != query.dtype:
             problem = f"`{name}` must have the dtype of `query` ({query.dtype}), but has {tensor.dtype}."
             raise DTypeError(message(caller, problem, arguments=describe(query, key, value)))
-        if tensor.device != query.device:
-            problem = f"`{name}` must be on the device of `query` ({query.device}), but is on {tensor.device}."
-            raise ConfigError(message(caller, problem, arguments=describe(query, key, value)))
 
 
 def _check_numbers(caller: str, scale: float | None, logit_softcap: float | None, dropout_p: float) -> None:
@@ -185,6 +199,8 @@ def make_geometry(
     batch, heads, q_len, kv_len = shape
     steps = torch.arange(q_len, device=device)[None]
     if isinstance(q_start, Tensor):
+        check_dense(caller, "q_start", q_start)
+        check_values(caller, "q_start", q_start)
         if q_start.dtype.is_floating_point or q_start.dtype == torch.bool:
             raise DTypeError(message(caller, must_be("q_start", "integers (int64)", q_start.dtype)))
         if q_start.dim() > 1 or (q_start.dim() == 1 and q_start.shape[0] not in (1, batch)):
@@ -232,10 +248,22 @@ def _bias(caller: str, bias: Tensor, geometry: Geometry) -> Tensor:
     if shaped.dim() != 4 or any(have not in (1, need) for have, need in zip(shaped.shape, full, strict=True)):
         expected = f"broadcastable to [batch, heads, q_len, kv_len] = {full}"
         raise ShapeError(message(caller, must_be("bias", expected, f"of shape {tuple(bias.shape)}")))
+    check_device(caller, "bias", bias, geometry.device)
     if _looks_like_a_mask(bias):
         problem = "`bias` is added to the scores, but holds only 0 and 1, so it looks like a mask."
         raise ConfigError(message(caller, problem, hint="mask=tensor.bool() if 1 means may attend"))
     return shaped
+
+
+def _alibi(caller: str, alibi: ALiBi, geometry: Geometry) -> ALiBi:
+    slopes = alibi.slopes
+    if slopes.shape[0] != geometry.num_heads:
+        expected = f"one per head of `query` ({geometry.num_heads})"
+        raise ShapeError(message(caller, must_be("ALiBi(slopes)", expected, f"of shape {tuple(slopes.shape)}")))
+    if slopes.device != geometry.device:
+        expected = f"on the device of `query` ({geometry.device})"
+        raise ConfigError(message(caller, must_be("ALiBi(slopes)", expected, f"on {slopes.device}")))
+    return alibi
 
 
 def _looks_like_a_mask(bias: Tensor) -> bool:
@@ -261,6 +289,7 @@ def _sinks(caller: str, sinks: Tensor, geometry: Geometry) -> Tensor:
     if shaped is None or not _broadcasts(shaped.shape, full):
         expected = f"of shape [num_heads] = ({geometry.num_heads},) or [batch, heads, q_len, 1]"
         raise ShapeError(message(caller, must_be("sinks", expected, f"of shape {tuple(sinks.shape)}")))
+    check_device(caller, "sinks", sinks, geometry.device)
     return shaped
 
 

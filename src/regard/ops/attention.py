@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -12,8 +13,10 @@ from regard.ops import masks
 from regard.ops._backends import reference
 from regard.ops._call import QStart
 from regard.ops._dispatch import Backend, Explanation, choose, run
+from regard.ops._express import attend_plainly
 from regard.ops._validate import make_call
-from regard.ops.measure import Observation, measure_call
+from regard.ops.biases import ALiBi
+from regard.ops.measure import Observation, measure_call, observe_call
 from regard.ops.probes import Probe
 
 
@@ -23,7 +26,7 @@ def attend(
     value: Float[Tensor, "batch num_kv_heads kv_len value_dim"],
     *,
     mask: masks.Mask | Tensor | None = None,
-    bias: Tensor | None = None,
+    bias: ALiBi | Tensor | None = None,
     scale: float | None = None,
     logit_softcap: float | None = None,
     sinks: Tensor | None = None,
@@ -43,8 +46,8 @@ def attend(
         value: Values.
         mask: What may be seen: a mask (``Causal() & Padding(keep)``), or a bool tensor with True = may attend, of
             shape [kv_len], [q_len, kv_len], [batch, q_len, kv_len] or broadcastable to four dimensions.
-        bias: Added to the scores; broadcastable to [batch, num_heads, q_len, kv_len]. −inf, anything ≤ −3.38e38, or
-            the lowest value of its dtype blocks. +inf makes its row NaN.
+        bias: Added to the scores: ``ALiBi(slopes)``, or a tensor broadcastable to [batch, num_heads, q_len, kv_len].
+            −inf, anything ≤ −3.38e38, or the lowest value of its dtype blocks. +inf makes its row NaN.
         scale: Multiplies q·k; head_dim^−½ by default.
         logit_softcap: Bounds scores smoothly to ±logit_softcap.
         sinks: [num_heads] or [batch, num_heads, q_len, 1]: one more logit per row, with value zero.
@@ -52,7 +55,7 @@ def attend(
         q_start: Position of query 0: "end" (the queries are the last positions, as in cached decoding), "start" (the
             position of key 0), an int, or an int64 tensor [batch].
         kv_start: Position of key 0, for a cache that has dropped its oldest keys.
-        backend: "auto", "torch", "tiled" or "reference". A named backend never falls back.
+        backend: "auto", "native", "torch", "tiled" or "reference". A named backend never falls back.
 
     Returns:
         The output, in the dtype of ``query``. A query that may see no key gets zeros.
@@ -60,8 +63,8 @@ def attend(
     Raises:
         ShapeError: a shape does not fit its neighbours.
         DTypeError: a dtype is not accepted, or a mask and a bias were mixed up.
-        ConfigError: a number is out of range.
-        UnsupportedError: the named backend cannot take the call.
+        ConfigError: a number is out of range, or a tensor is not on the device of ``query``.
+        UnsupportedError: the named backend cannot take the call, or a tensor is sparse or on the meta device.
 
     Numerics:
         Scores and sums in float32 (float64 for float64). What lies behind the mask has no influence, NaN and Inf
@@ -80,6 +83,23 @@ def attend(
         >>> regard.attend(q, k, v, mask=regard.Causal()).shape
         torch.Size([1, 2, 3, 4])
     """
+    if (
+        type(backend) is str
+        and backend in ("auto", "native")
+        and bias is None
+        and sinks is None
+        and logit_softcap is None
+        and type(dropout_p) in (float, int)
+        and dropout_p == 0
+        and type(q_start) is str
+        and q_start == "end"
+        and type(kv_start) is int
+        and kv_start == 0
+        and (scale is None or (type(scale) is float and math.isfinite(scale)))
+    ):
+        output = attend_plainly(query, key, value, mask, scale)
+        if output is not None:
+            return output
     call = make_call(
         "attend",
         query,
@@ -104,7 +124,7 @@ def observe(
     probes: Iterable[Probe],
     *,
     mask: masks.Mask | Tensor | None = None,
-    bias: Tensor | None = None,
+    bias: ALiBi | Tensor | None = None,
     scale: float | None = None,
     logit_softcap: float | None = None,
     sinks: Tensor | None = None,
@@ -138,7 +158,8 @@ def observe(
         ShapeError, DTypeError, ConfigError, UnsupportedError: as ``attend``.
 
     Cost:
-        One more product of queries and keys; extra memory linear in the lengths.
+        On the native backend the probes read the weights in the same pass; elsewhere one more product of queries and
+        keys. Extra memory linear in the lengths.
 
     Example:
         >>> import torch, regard
@@ -162,8 +183,10 @@ def observe(
         kv_start=kv_start,
     )
     seen = Observation(probes, caller="observe")
-    output = run(call, backend)
-    return output, measure_call(call, seen)
+    in_one_pass = choose(call, backend).backend == "native" and not call.needs_grad
+    if in_one_pass and not call.is_empty and not torch.compiler.is_compiling():
+        return observe_call(call, seen), seen
+    return run(call, backend), measure_call(call, seen)
 
 
 def weights(
@@ -171,7 +194,7 @@ def weights(
     key: Float[Tensor, "batch num_kv_heads kv_len head_dim"],
     *,
     mask: masks.Mask | Tensor | None = None,
-    bias: Tensor | None = None,
+    bias: ALiBi | Tensor | None = None,
     scale: float | None = None,
     logit_softcap: float | None = None,
     sinks: Tensor | None = None,
@@ -196,7 +219,7 @@ def weights(
         share; a row that may see no key is all 0.
 
     Raises:
-        ShapeError, DTypeError, ConfigError: as ``attend``.
+        ShapeError, DTypeError, ConfigError, UnsupportedError: as ``attend``.
 
     Cost:
         Quadratic memory: batch · num_heads · q_len · kv_len floats. For long inputs ask for probes (``observe``).
@@ -221,7 +244,7 @@ def weights(
         kv_start=kv_start,
     )
     with torch.autocast(call.query.device.type, enabled=False):
-        return reference.dense(call).weights
+        return reference.dense(call.with_dense_bias()).weights
 
 
 def explain_backend(
@@ -230,7 +253,7 @@ def explain_backend(
     value: Tensor,
     *,
     mask: masks.Mask | Tensor | None = None,
-    bias: Tensor | None = None,
+    bias: ALiBi | Tensor | None = None,
     scale: float | None = None,
     logit_softcap: float | None = None,
     sinks: Tensor | None = None,

@@ -1,12 +1,13 @@
 """measure(): what probes say of the weights of a call whose output somebody else computes.
 
-The weight matrix is walked in strips: a few whole rows at a time, softmax taken over the whole row at once, every probe
-shown the same strip. Memory is linear in the number of keys; a strip skips the keys none of its rows may see.
+On x86-64 CPUs the native kernels answer most probes themselves. Otherwise the weight matrix is walked in strips: a
+few whole rows at a time, softmax taken over the whole row at once, every probe shown the same strip. Memory is linear
+in the number of keys; a strip skips the keys none of its rows may see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,12 +16,15 @@ from torch import Tensor
 
 from regard.errors import ConfigError, ShapeError, UnsupportedError, message, must_be
 from regard.ops import masks
-from regard.ops._backends import reference
+from regard.ops._backends import native, reference
 from regard.ops._call import Call, QStart
-from regard.ops._strip import Strip
+from regard.ops._placement import check_dense, check_device
+from regard.ops._strip import Geometry, Strip
 from regard.ops._tiles import plan, stack_group, tile_logits
 from regard.ops._validate import make_call
+from regard.ops.biases import ALiBi
 from regard.ops.probes import Probe, State
+from regard.ops.probes._fused import Answer, Question
 
 STRIP_CELLS = 1 << 20
 """Cells of weights a strip aims to hold (4 MiB of float32): near the caches, and reused by the allocator."""
@@ -61,11 +65,22 @@ class Observation:
         """What was asked."""
         return tuple(self._probes.values())
 
-    def update(self, strip: Strip) -> None:
-        """Show a strip to every probe."""
+    def update(self, strip: Strip, *, names: Iterable[str] | None = None) -> None:
+        """Show a strip to every probe, or to those of these names."""
         self._values.clear()
-        for state in self._states.values():
-            state.update(strip)
+        for name in self._states if names is None else names:
+            self._states[name].update(strip)
+
+    def questions(self, geometry: Geometry) -> dict[str, Question]:
+        """What can be asked of a fast backend about a call, by probe; the other probes must be shown strips."""
+        asked = {name: probe.question(geometry) for name, probe in self._probes.items()}
+        return {name: question for name, question in asked.items() if question is not None}
+
+    def absorb(self, answers: Mapping[str, Answer]) -> None:
+        """Take in a whole call by the answers to some probes' questions."""
+        self._values.clear()
+        for name, answer in answers.items():
+            self._states[name].absorb(answer)
 
     def define(self, strip: Strip) -> None:
         """Take the probes' definitions on a strip that holds the whole matrix, as a compiler can trace them."""
@@ -106,7 +121,7 @@ def measure(
     into: Observation | None = None,
     lse: Float[Tensor, "batch num_heads q_len"] | None = None,
     mask: masks.Mask | Tensor | None = None,
-    bias: Tensor | None = None,
+    bias: ALiBi | Tensor | None = None,
     scale: float | None = None,
     logit_softcap: float | None = None,
     sinks: Tensor | None = None,
@@ -134,7 +149,11 @@ def measure(
 
     Raises:
         ShapeError, DTypeError, ConfigError: as ``attend``; ConfigError if both ``probes`` and ``into`` are given.
-        UnsupportedError: if ``into`` is given inside ``torch.compile``.
+        UnsupportedError: as ``attend``; if ``into`` is given inside ``torch.compile``.
+
+    Numerics:
+        As ``attend``. A matrix of at most 2^20 weights is computed in the order in which models write attention out:
+        product, scale, bias, softmax; without grouped heads its weights are equal to theirs bit for bit.
 
     Cost:
         One product of queries and keys and what the probes do; extra memory linear in the lengths.
@@ -162,6 +181,9 @@ def measure(
         raise ShapeError(
             message("measure", must_be("lse", f"of shape {tuple(call.query.shape[:3])}", tuple(lse.shape)))
         )
+    if lse is not None:
+        check_dense("measure", "lse", lse)
+        check_device("measure", "lse", lse, call.query.device)
     seen = Observation(probes, caller="measure") if into is None else into
     return measure_call(call, seen, lse=lse)
 
@@ -172,12 +194,42 @@ def measure_call(call: Call, seen: Observation, *, lse: Tensor | None = None) ->
         return seen
     if torch.compiler.is_compiling():
         with torch.no_grad(), torch.autocast(call.query.device.type, enabled=False):
-            seen.define(_whole(call, lse))
+            seen.define(_whole(call.with_dense_bias(), lse))
         return seen
     with torch.no_grad(), torch.autocast(call.query.device.type, enabled=False):
-        for strip in strips(call, lse=lse):
-            seen.update(strip)
+        # A matrix of one strip is equal bit for bit to what models write out; the kernels take the longer ones.
+        short = call.is_empty or call.geometry.q_len <= _rows_of_a_strip(call)
+        by_strips = short or lse is not None or bool(native.reasons_against_measuring(call))
+        questions = {} if by_strips else _native_questions(call, seen)
+        if questions:
+            done = native.forward(call, list(questions.values()), output=False)
+            seen.absorb(dict(zip(questions, done.answers, strict=True)))
+        _show_strips(call, seen, questions, lse)
     return seen
+
+
+def observe_call(call: Call, seen: Observation) -> Tensor:
+    """The output by the native kernels and every probe of an observation, in one pass where probes allow it."""
+    with torch.no_grad(), torch.autocast(call.query.device.type, enabled=False):
+        questions = _native_questions(call, seen)
+        done = native.forward(call, list(questions.values()))
+        seen.absorb(dict(zip(questions, done.answers, strict=True)))
+        _show_strips(call, seen, questions, None)
+    assert done.output is not None
+    return done.output
+
+
+def _native_questions(call: Call, seen: Observation) -> dict[str, Question]:
+    """What the native kernels can answer."""
+    return {name: question for name, question in seen.questions(call.geometry).items() if native.answers(question)}
+
+
+def _show_strips(call: Call, seen: Observation, answered: Container[str], lse: Tensor | None) -> None:
+    """Strips for the probes that have no answer yet."""
+    names = [probe.attribute for probe in seen.probes if probe.attribute not in answered]
+    if names:
+        for strip in strips(call.with_dense_bias(), lse=lse):
+            seen.update(strip, names=names)
 
 
 def strips(call: Call, *, lse: Tensor | None = None) -> Iterator[Strip]:
@@ -186,10 +238,14 @@ def strips(call: Call, *, lse: Tensor | None = None) -> Iterator[Strip]:
     if call.is_empty:
         yield _whole(call, lse)
         return
-    query = call.query.detach().to(geometry.dtype) * call.scale
+    query = call.query.detach().to(geometry.dtype)
     key = call.key.detach().to(geometry.dtype)
+    # A matrix of one strip is made in the order in which models write attention out, so that it is equal to theirs bit
+    # for bit. Of a longer one the queries are scaled, which are fewer numbers than the scores.
+    at_once = geometry.q_len <= _rows_of_a_strip(call)
+    query = query if at_once else query * call.scale
     for rows, keys, partial in _strip_ranges(call):
-        yield _strip(call, query, key, rows, keys, partial, lse)
+        yield _strip(call, query, key, rows, keys, partial, lse, scale=call.scale if at_once else None)
 
 
 def _whole(call: Call, lse: Tensor | None) -> Strip:
@@ -212,8 +268,7 @@ def _whole(call: Call, lse: Tensor | None) -> Strip:
 def _strip_ranges(call: Call) -> Iterator[tuple[slice, slice, slice]]:
     """Rows of each strip, the keys from the first to the last any row may see, and those some row may not see."""
     geometry = call.geometry
-    per_row = geometry.batch * geometry.num_heads * geometry.kv_len
-    rows = max(1, min(geometry.q_len, STRIP_CELLS // per_row))
+    rows = _rows_of_a_strip(call)
     blocks = plan(call, rows, K_BLOCK)
     for number, start in enumerate(range(0, geometry.q_len, rows)):
         used = [index for index, some in enumerate(blocks.some[number]) if some]
@@ -226,15 +281,29 @@ def _strip_ranges(call: Call) -> Iterator[tuple[slice, slice, slice]]:
         )
 
 
+def _rows_of_a_strip(call: Call) -> int:
+    geometry = call.geometry
+    per_row = geometry.batch * geometry.num_heads * geometry.kv_len
+    return max(1, min(geometry.q_len, STRIP_CELLS // per_row))
+
+
 def _key_range(first: int, last: int, kv_len: int) -> slice:
     return slice(first * K_BLOCK, min(last * K_BLOCK, kv_len))
 
 
 def _strip(
-    call: Call, query: Tensor, key: Tensor, rows: slice, keys: slice, partial: slice, lse: Tensor | None
+    call: Call,
+    query: Tensor,
+    key: Tensor,
+    rows: slice,
+    keys: slice,
+    partial: slice,
+    lse: Tensor | None,
+    *,
+    scale: float | None,
 ) -> Strip:
     queries = stack_group(query[:, :, rows], call.group)
-    logits = tile_logits(call, queries, key[:, :, keys], None, rows, keys).logits
+    logits = tile_logits(call, queries, key[:, :, keys], None, rows, keys, scale=scale).logits
     sees = torch.full(logits.shape[:3], partial.stop - partial.start < logits.shape[3], device=logits.device)
     masked: Tensor | None = None
     inside = slice(partial.start - keys.start, partial.stop - keys.start)

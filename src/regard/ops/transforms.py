@@ -11,6 +11,12 @@ def in_transform() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def in_vmap() -> bool:
+    """Whether some active transform is vmap, whose tensors are of no use once it has ended."""
+    levels = torch._C._functorch.get_interpreter_stack() or ()
+    return any(level.key() == torch._C._functorch.TransformType.Vmap for level in levels)
+
+
 def is_free_to_look_at(tensor: Tensor) -> bool:
     """Whether a check of the tensor's values costs no more than reading them: eager mode, CPU, no transform."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not in_transform()

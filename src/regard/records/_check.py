@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from regard.records.recording import Call, Recording, Sequence, attribute_of
 
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
-#: Type of probe → suffix of the value → its axes. b batch, h head, q query, k key; "?" any length; "1" a vector.
+#: Type of probe → suffix of the value → its axes. b batch, h head, q query, k key, r queries or query spans, s key
+#: spans; "?" any length.
 _AXES: dict[str, dict[str, str]] = {
     "Entropy": {"": "bhq"},
     "LogSumExp": {"": "bhq"},
@@ -18,6 +20,7 @@ _AXES: dict[str, dict[str, str]] = {
     "SinkShare": {"": "bhq"},
     "TopK": {".indices": "bhq?", ".weights": "bhq?", ".rest": "bhq"},
     "OffsetMass": {"": "bhq?"},
+    "SpanMass": {"": "bhrs"},
     "KeyMass": {"": "bhk"},
     "HeatMap": {"": "bh??"},
     "Rows": {"": "bh?k", ".indices": "?"},
@@ -94,6 +97,8 @@ def _value(call: Call, name: str, sizes: dict[str, int]) -> Iterator[str]:
         return
     if axes.startswith("b"):
         sizes.setdefault("b", value.shape[0])
+    if kind == "SpanMass":
+        sizes = {**sizes, **_span_sizes(call.probes.get(attribute, {}), sizes["q"])}
     wrong = [axis for axis, length in zip(axes, value.shape, strict=True) if sizes.get(axis, length) != length]
     if wrong:
         wanted = ", ".join(str(sizes.get(axis, "any")) for axis in axes)
@@ -102,6 +107,16 @@ def _value(call: Call, name: str, sizes: dict[str, int]) -> Iterator[str]:
         indices = call.values.get(f"{name}.indices")
         if value.shape[2] != (sizes["q"] if indices is None else len(indices)):
             yield f"{name} holds {value.shape[2]} rows, which is not the number of queries or of {name}.indices"
+
+
+def _span_sizes(options: Mapping[str, Any], q_len: int) -> dict[str, int]:
+    """How many rows and columns spans make, where the options tell them."""
+    sizes = {
+        axis: len(spans)
+        for axis, name in (("s", "key_spans"), ("r", "query_spans"))
+        if isinstance(spans := options.get(name), list | tuple)
+    }
+    return {"r": q_len, **sizes} if "query_spans" in options else sizes
 
 
 def _shown(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NoReturn
 
 from regard.records._source import refuse
@@ -20,8 +21,16 @@ def parse(content: bytes, *, file: str) -> Node:
     def no_constant(name: str) -> Any:
         raise ValueError(f"{name} is not JSON")
 
+    def in_range(text: str) -> float:
+        number = float(text)
+        if not math.isfinite(number):  # 1e999 is JSON, and infinity for Python
+            raise ValueError(f"{text} is beyond every number of 64 bits")
+        return number
+
     try:
-        value = json.loads(content.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant)
+        value = json.loads(
+            content.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant, parse_float=in_range
+        )
     except (ValueError, RecursionError) as error:
         refuse(file, f"the manifest is not readable as JSON: {error}.")
     return Node(value, "the manifest", file)
@@ -73,7 +82,10 @@ class Node:
     def number(self) -> float:
         """The value as a number."""
         plain = isinstance(self.value, (int, float)) and not isinstance(self.value, bool)
-        return float(self.value) if plain else self.wrong("a number")
+        try:
+            return float(self.value) if plain else self.wrong("a number")
+        except OverflowError:  # an integer of more than 308 digits
+            self.wrong("a number of 64 bits")
 
     def flag(self) -> bool:
         """The value as a boolean."""

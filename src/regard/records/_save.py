@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -16,33 +15,35 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save as to_safetensors
 
-from regard.errors import FormatError, all_problems, message, must_be
+from regard.errors import all_problems
 from regard.records import _schema
 from regard.records._check import problems
+from regard.records.place import beside, check_recording_place, named_after
 from regard.records.recording import Call, Recording, Sequence
 
 Sink = Callable[[str, bytes], None]
 
 
-def save(recording: Recording, path: Path, *, as_zip: bool | None, redact_text: bool) -> Path:
+def save(recording: Recording, path: str | os.PathLike[str], *, as_zip: bool | None, redact_text: bool) -> Path:
     """Write a recording (see ``Recording.save``)."""
     if found := problems(recording):
         raise all_problems("save", found)
     if redact_text:
         recording = redact(recording)
+    check_recording_place(path, caller="save")
     target = Path(os.path.realpath(path))
-    _refuse_foreign(target, path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.parent / f".{target.name}.{secrets.token_hex(6)}.part"
+    part = beside(target)
     try:
-        if as_zip if as_zip is not None else path.suffix == ".zip":
-            _write_zip(recording, beside, folder=target.name.removesuffix(".zip"))
+        if as_zip if as_zip is not None else target.suffix == ".zip":
+            _write_zip(recording, part, folder=target.name.removesuffix(".zip"))
         else:
-            _write_folder(recording, beside)
-        _move(beside, target)
+            _write_folder(recording, part)
+        _move(part, target)
+    except OSError as error:
+        raise named_after(error, path) from error
     finally:
-        _remove(beside)
-    return path
+        _remove(part)
+    return Path(path)
 
 
 def redact(recording: Recording) -> Recording:
@@ -190,28 +191,18 @@ def _write_zip(recording: Recording, file: Path, *, folder: str) -> None:
         os.fsync(out.fileno())
 
 
-def _refuse_foreign(target: Path, path: Path) -> None:
-    """Refuse to replace anything but a recording and nothing else."""
-    from regard.records._load import is_recording
-
-    if os.path.lexists(target) and not is_recording(target):
-        hint = "Choose another path, or remove what is there."
-        problem = must_be("path", "free or an earlier recording", f"something else: {path}")
-        raise FormatError(message("save", problem, hint=hint))
-
-
-def _move(beside: Path, target: Path) -> None:
+def _move(part: Path, target: Path) -> None:
     """Put the finished recording in its place; what was there is kept until it stands."""
     if not target.exists():
-        os.rename(beside, target)
+        os.rename(part, target)
         return
-    if target.is_file() and beside.is_file():
-        os.replace(beside, target)
+    if target.is_file() and part.is_file():
+        os.replace(part, target)
         return
-    earlier = target.parent / f".{target.name}.{secrets.token_hex(6)}.old"
+    earlier = beside(target).with_suffix(".old")
     os.rename(target, earlier)
     try:
-        os.rename(beside, target)
+        os.rename(part, target)
     except OSError:
         os.rename(earlier, target)
         raise

@@ -165,15 +165,17 @@ class Recording:
             The path that was written.
 
         Raises:
-            ConfigError: The recording contradicts itself; every problem is listed.
+            ConfigError: The recording contradicts itself (every problem is listed), or the folder of ``path`` is
+                missing or cannot be written to.
             FormatError: ``path`` holds something that is not a recording.
+            OSError: It could not be written after all (a full disk); names ``path``.
 
         Cost:
             One more copy of at most one chunk (64 MiB) in memory, or of the largest value if that is larger.
         """
         from regard.records._save import save
 
-        return save(self, Path(path), as_zip=as_zip, redact_text=redact_text)
+        return save(self, path, as_zip=as_zip, redact_text=redact_text)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Recording:

@@ -44,6 +44,7 @@ def written(seen: Seen, number: int, detail: Detail, blobs: Blobs) -> dict[str, 
     call, name = seen.call, f"c{number}"
     exact = is_exact(seen, detail)
     curves = detail.curves or exact
+    first, first_n = (seen.first_keys if curves else None) or (None, None)
     return {
         "name": call.name,
         "layer": call.layer,
@@ -60,7 +61,8 @@ def written(seen: Seen, number: int, detail: Detail, blobs: Blobs) -> dict[str, 
         "map": None if exact else _map(seen, name, detail, blobs),
         "topk": None if exact else _top_k(seen, name, detail, blobs),
         "entropy": blobs.add(f"{name}.entropy", "f32", seen.entropy),
-        "first": blobs.add(f"{name}.first", "f32", seen.first if curves else None),
+        "first": blobs.add(f"{name}.first", "f32", first),
+        "first_n": first_n,
         "sink": blobs.add(f"{name}.sink", "f32", seen.sink if curves else None),
         "key_mass": blobs.add(f"{name}.key_mass", "f32", seen.key_mass if curves else None),
         "flags": flags(seen),

@@ -33,7 +33,7 @@ def look(
 
     Args:
         seen: What ``regard.watch`` yielded, or a recording.
-        path: The file; replaced if it is there.
+        path: The file; replaced if it is there, unless it is a recording.
         title: Of the page; the model's name and the beginning of the text by default.
         max_mb: Largest size of the page, in megabytes; 40 by default.
         open: Whether to show it in the browser.
@@ -43,7 +43,8 @@ def look(
         The path that was written.
 
     Raises:
-        ConfigError: ``seen`` is neither, options are given for a recording, or ``path`` is a folder.
+        ConfigError: ``seen`` is neither, options are given for a recording, or ``path`` is no
+            place for a file.
 
     Example:
         >>> import tempfile, torch, regard

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from pathlib import Path
 from typing import Any
 
 from regard.errors import ConfigError, FormatError, message, must_be
 from regard.records import Recording
+from regard.records.place import beside, check_file_place, named_after
 from regard.view.payload import payload
 
 TEMPLATE = Path(__file__).parent / "static" / "viewer.html"
@@ -53,7 +53,7 @@ def write_page(
 
     Args:
         recording: What to show.
-        path: The file; replaced if it is there.
+        path: The file; replaced if it is there, unless it is a recording.
         title: As for ``page``.
         max_mb: As for ``page``.
 
@@ -61,20 +61,22 @@ def write_page(
         The path that was written.
 
     Raises:
-        ConfigError: ``path`` is a folder, or not even the least detail fits into ``max_mb``.
+        ConfigError: ``path`` is no place for a file (a folder, a recording, in a folder that is missing or cannot be
+            written to), or not even the least detail fits into ``max_mb``.
         FormatError: The viewer that belongs to this package is missing or damaged.
+        OSError: It could not be written after all (a full disk); names ``path``.
     """
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise ConfigError(message("write_page", must_be("path", "a file", f"a folder: {path}")))
+    check_file_place(path, caller="write_page")
     content = page(recording, title=title, max_mb=max_mb).encode("utf-8")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.parent / f".{target.name}.{secrets.token_hex(6)}.part"
+    target = Path(os.path.realpath(path))
+    part = beside(target)
     try:
-        beside.write_bytes(content)
-        os.replace(beside, target)
+        part.write_bytes(content)
+        os.replace(part, target)
+    except OSError as error:
+        raise named_after(error, path) from error
     finally:
-        beside.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
     return Path(path)
 
 

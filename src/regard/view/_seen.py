@@ -102,6 +102,14 @@ class Seen:
         return self.rows[..., 0]
 
     @cached_property
+    def first_keys(self) -> tuple[Float[np.ndarray, "batch heads q"], int] | None:
+        """Mass on the first keys and how many those are: one where that is known, else as many as were asked for."""
+        if self.first is not None:
+            return self.first, 1
+        stored, name = self.value("FirstKeys"), self.attribute("FirstKeys")
+        return None if stored is None else (stored, int(self.call.probes.get(name or "", {}).get("n", 1)))
+
+    @cached_property
     def sink(self) -> Float[np.ndarray, "batch heads q"] | None:
         """Share of the learned sink."""
         return self.value("SinkShare")

@@ -106,7 +106,8 @@ def _sequence_remarks(
         remarks.append(f"{where}{hidden} padding token{'s' * (hidden > 1)} hidden.")
     if first:
         remarks.append(
-            f"{where}the first {first} token{'s are' if first > 1 else ' is'} padding: their rows mean nothing."
+            f"{where}the first {first} token{'s are' if first > 1 else ' is'} padding and hidden; "
+            f"positions count {'them' if first > 1 else 'it'}."
         )
     mute = np.flatnonzero(~asked & ~padding)
     if asked.any() and len(mute):

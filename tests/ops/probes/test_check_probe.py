@@ -8,56 +8,41 @@ from typing import ClassVar
 import pytest
 import torch
 
-from regard.ops.probes import (
-    Distance,
-    Entropy,
-    FirstKeys,
-    HeatMap,
-    KeyMass,
-    LogSumExp,
-    OffsetMass,
-    RowProbe,
-    Rows,
-    SinkShare,
-    SpanMass,
-    State,
-    TopK,
-    check_probe,
-)
+from regard.ops import probes
 from regard.ops.probes._row import RowState
 
 SPANS = ((0, 3), (2, 9), (5, 5), (8, 600))
 PROBES = [
-    LogSumExp(),
-    Entropy(),
-    TopK(1),
-    TopK(3),
-    TopK(200),
-    Distance(),
-    FirstKeys(4),
-    SinkShare(),
-    OffsetMass([-1, 0, 2]),
-    SpanMass(SPANS),
-    SpanMass(SPANS, [(0, 4), (3, 300), (400, 500)]),
-    KeyMass(),
-    HeatMap(100, 37, length=512),
-    Rows(),
-    Rows([3, 0, 7, 500]),
+    probes.LogSumExp(),
+    probes.Entropy(),
+    probes.TopK(1),
+    probes.TopK(3),
+    probes.TopK(200),
+    probes.Distance(),
+    probes.FirstKeys(4),
+    probes.SinkShare(),
+    probes.OffsetMass([-1, 0, 2]),
+    probes.SpanMass(SPANS),
+    probes.SpanMass(SPANS, [(0, 4), (3, 300), (400, 500)]),
+    probes.KeyMass(),
+    probes.HeatMap(100, 37, length=512),
+    probes.Rows(),
+    probes.Rows([3, 0, 7, 500]),
 ]
 
 
 @pytest.mark.parametrize("probe", PROBES, ids=repr)
 def test_probes_pass(probe):
-    check_probe(probe)
+    probes.check_probe(probe)
 
 
-@pytest.mark.parametrize("probe", [HeatMap(3, 4), HeatMap(30, 40)], ids=repr)
+@pytest.mark.parametrize("probe", [probes.HeatMap(3, 4), probes.HeatMap(30, 40)], ids=repr)
 def test_a_heat_map_without_length_passes_for_one_call(probe):
-    check_probe(probe, generation=False)
+    probes.check_probe(probe, generation=False)
 
 
 @dataclass(frozen=True)
-class Sharpness(RowProbe):
+class Sharpness(probes.RowProbe):
     """Σ w², right in all but what a subclass breaks."""
 
     def define(self, strip):
@@ -68,13 +53,13 @@ class Sharpness(RowProbe):
 
 
 def test_a_new_probe_of_one_formula_passes():
-    check_probe(Sharpness())
+    probes.check_probe(Sharpness())
 
 
 class BreaksState(Sharpness):
     state: ClassVar[type[RowState]]
 
-    def begin(self) -> State:
+    def begin(self) -> probes.State:
         return self.state(type(self).__name__, self.rows)
 
 
@@ -134,7 +119,7 @@ class Grows(RowState):
 def test_a_wrong_state_is_found(state):
     broken = type(state.__name__, (BreaksState,), {"state": state})
     with pytest.raises(AssertionError, match=state.__name__):
-        check_probe(broken())
+        probes.check_probe(broken())
 
 
 class LowPrecision(Sharpness):
@@ -168,13 +153,13 @@ class WrongMerge(Sharpness):
 
 
 @dataclass(frozen=True)
-class EntropyWithoutSink(Entropy):
+class EntropyWithoutSink(probes.Entropy):
     def merge(self, values, shares, sink_shares=None):
         return super().merge(values, shares, None)
 
 
 @dataclass(frozen=True)
-class UnorderedTopK(TopK):
+class UnorderedTopK(probes.TopK):
     """Takes any of the keys with equal scores: here the last ones."""
 
     def rows(self, strip):
@@ -185,20 +170,20 @@ class UnorderedTopK(TopK):
 
 
 @dataclass(frozen=True)
-class NarrowKeyMass(KeyMass):
+class NarrowKeyMass(probes.KeyMass):
     """Forgets where a strip's first key is."""
 
-    def begin(self) -> State:
+    def begin(self) -> probes.State:
         state = super().begin()
         state._keys.columns = lambda position, count: slice(0, count)
         return state
 
 
 @dataclass(frozen=True)
-class OpenedHeatMap(HeatMap):
+class OpenedHeatMap(probes.HeatMap):
     """Takes any number of calls although it has no length."""
 
-    def begin(self) -> State:
+    def begin(self) -> probes.State:
         state = super().begin()
         state._check = lambda strip: None
         return state
@@ -221,14 +206,14 @@ class OpenedHeatMap(HeatMap):
 )
 def test_a_wrong_probe_is_found(probe):
     with pytest.raises(AssertionError, match=type(probe).__name__):
-        check_probe(probe)
+        probes.check_probe(probe)
 
 
 def test_a_probe_that_should_refuse_a_second_call_is_found():
     with pytest.raises(AssertionError, match="must raise ConfigError"):
-        check_probe(OpenedHeatMap(3, 4), generation=False)
+        probes.check_probe(OpenedHeatMap(3, 4), generation=False)
 
 
 def test_the_message_says_what_differs():
     with pytest.raises(AssertionError, match=r"LowPrecision\(\), .*, strips of 1 rows: value\[.*\] is .* instead of "):
-        check_probe(LowPrecision())
+        probes.check_probe(LowPrecision())

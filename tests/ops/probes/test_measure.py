@@ -9,35 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-from regard.ops import Causal, Padding, measure, observe
-from regard.ops.probes import (
-    Distance,
-    Entropy,
-    FirstKeys,
-    HeatMap,
-    KeyMass,
-    LogSumExp,
-    OffsetMass,
-    Rows,
-    SinkShare,
-    SpanMass,
-    TopK,
-)
+from regard.ops import Causal, Padding, measure, observe, probes
 from tests.ops.probes.strips import Dense
 
 PROBES = [
-    LogSumExp(),
-    Entropy(),
-    TopK(5),
-    Distance(),
-    FirstKeys(2),
-    SinkShare(),
-    OffsetMass([-1, 0]),
-    SpanMass([(0, 7), (5, 40)]),
-    SpanMass([(0, 7), (5, 40)], [(0, 9), (9, 41)], name="span_means"),
-    KeyMass(),
-    HeatMap(4, 6, length=48),
-    Rows([8, 11, 36]),
+    probes.LogSumExp(),
+    probes.Entropy(),
+    probes.TopK(5),
+    probes.Distance(),
+    probes.FirstKeys(2),
+    probes.SinkShare(),
+    probes.OffsetMass([-1, 0]),
+    probes.SpanMass([(0, 7), (5, 40)]),
+    probes.SpanMass([(0, 7), (5, 40)], [(0, 9), (9, 41)], name="span_means"),
+    probes.KeyMass(),
+    probes.HeatMap(4, 6, length=48),
+    probes.Rows([8, 11, 36]),
 ]
 
 

@@ -10,19 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.ops.probes import (
-    Distance,
-    Entropy,
-    FirstKeys,
-    HeatMap,
-    KeyMass,
-    LogSumExp,
-    OffsetMass,
-    Rows,
-    SinkShare,
-    SpanMass,
-    TopK,
-)
+from regard.ops import probes
 from tests.ops.probes.strips import Dense, dense_calls, stream
 
 BUDGET = {torch.float64: 1e-12, torch.float32: 4e-6}
@@ -122,20 +110,20 @@ def oracle_rows(dense, indices):
 SPANS = ((0, 3), (2, 9), (5, 5), (8, 40), (1, 2))
 QUERIES = ((0, 4), (3, 14), (6, 6), (40, 50))
 CASES = {
-    "log_sum_exp": (LogSumExp(), oracle_log_sum_exp),
-    "entropy": (Entropy(), oracle_entropy),
-    "distance": (Distance(), oracle_distance),
-    "first_keys": (FirstKeys(5), lambda d: oracle_first_keys(d, 5)),
-    "sink_share": (SinkShare(), oracle_sink_share),
-    "offset_mass": (OffsetMass([-2, 0, 1, 7]), lambda d: oracle_offset_mass(d, (-2, 0, 1, 7))),
-    "span_mass": (SpanMass(SPANS), lambda d: oracle_span_mass(d, SPANS)),
-    "span_means": (SpanMass(SPANS, QUERIES), lambda d: oracle_span_means(d, SPANS, QUERIES)),
-    "key_mass": (KeyMass(), oracle_key_mass),
-    "heat_map": (HeatMap(3, 4), lambda d: oracle_heat_map(d, 3, 4, None)),
-    "fine heat_map": (HeatMap(11, 13), lambda d: oracle_heat_map(d, 11, 13, None)),
-    "long heat_map": (HeatMap(7, 5, length=33), lambda d: oracle_heat_map(d, 7, 5, 33)),
-    "rows": (Rows(), lambda d: oracle_rows(d, None)),
-    "chosen rows": (Rows([7, 0, 3, 90]), lambda d: oracle_rows(d, [7, 0, 3, 90])),
+    "log_sum_exp": (probes.LogSumExp(), oracle_log_sum_exp),
+    "entropy": (probes.Entropy(), oracle_entropy),
+    "distance": (probes.Distance(), oracle_distance),
+    "first_keys": (probes.FirstKeys(5), lambda d: oracle_first_keys(d, 5)),
+    "sink_share": (probes.SinkShare(), oracle_sink_share),
+    "offset_mass": (probes.OffsetMass([-2, 0, 1, 7]), lambda d: oracle_offset_mass(d, (-2, 0, 1, 7))),
+    "span_mass": (probes.SpanMass(SPANS), lambda d: oracle_span_mass(d, SPANS)),
+    "span_means": (probes.SpanMass(SPANS, QUERIES), lambda d: oracle_span_means(d, SPANS, QUERIES)),
+    "key_mass": (probes.KeyMass(), oracle_key_mass),
+    "heat_map": (probes.HeatMap(3, 4), lambda d: oracle_heat_map(d, 3, 4, None)),
+    "fine heat_map": (probes.HeatMap(11, 13), lambda d: oracle_heat_map(d, 11, 13, None)),
+    "long heat_map": (probes.HeatMap(7, 5, length=33), lambda d: oracle_heat_map(d, 7, 5, 33)),
+    "rows": (probes.Rows(), lambda d: oracle_rows(d, None)),
+    "chosen rows": (probes.Rows([7, 0, 3, 90]), lambda d: oracle_rows(d, [7, 0, 3, 90])),
 }
 
 
@@ -164,7 +152,7 @@ def test_definition_equals_the_oracle(name, dense):
 @given(dense=dense_calls(), height=st.integers(1, 7))
 def test_top_k_equals_the_oracle(k, fast, dense, height):
     whole = dense.strip(slice(0, dense.shape[2]), slice(0, dense.shape[3]))
-    value = stream(TopK(k), dense, height) if fast else TopK(k).define(whole)
+    value = stream(probes.TopK(k), dense, height) if fast else probes.TopK(k).define(whole)
     for at in np.ndindex(*dense.shape[:3]):
         scores, weights = dense.logits[at].tolist(), dense.weights[at].tolist()
         allowed = [j for j, score in enumerate(scores) if score > -math.inf]

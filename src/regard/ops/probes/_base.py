@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.errors import UnsupportedError, message
-from regard.ops._strip import Strip
+from regard.ops._strip import Geometry, Strip
+from regard.ops.probes._fused import Answer, Question
 from regard.records import attribute_of
 
 Kind = Literal["row", "column", "either"]
@@ -31,6 +32,10 @@ class State(ABC):
         height 0 when it has no queries. The strip's tensors belong to the caller, who may overwrite them afterwards:
         copy what is kept, change nothing.
         """
+
+    def absorb(self, answer: Answer) -> None:
+        """Take in a whole call by the answer to the question that the probe asked of it."""
+        raise NotImplementedError(type(self).__name__)
 
     @abstractmethod
     def value(self) -> Any:
@@ -68,6 +73,10 @@ class Probe(ABC):
     @abstractmethod
     def begin(self) -> State:
         """An empty state."""
+
+    def question(self, geometry: Geometry) -> Question | None:
+        """What a fast backend can answer for this probe in one pass; None where it must be shown strips."""
+        return None
 
     def merge(
         self,

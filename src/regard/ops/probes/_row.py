@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.ops._strip import Strip
+from regard.ops._strip import Geometry, Strip
 from regard.ops.probes._base import Kind, Probe, State
+from regard.ops.probes._fused import Answer
 from regard.ops.probes._gather import nothing_seen, over_tensors, same_batch, take_batch
 
 
@@ -35,7 +36,11 @@ class RowProbe(Probe):
 
     def begin(self) -> State:
         """An empty state that puts the rows after each other."""
-        return RowState(type(self).__name__, self.rows)
+        return RowState(type(self).__name__, self.rows, self.answered)
+
+    def answered(self, answer: Answer) -> Any:
+        """The value of all rows of a call from the answer to the probe's question."""
+        return answer.values
 
     def merge(
         self,
@@ -65,21 +70,32 @@ class RowState(State):
     Args:
         name: Of the probe, for errors.
         rows: Value of the rows of one strip; must share no memory with the strip.
+        answered: Value of the rows of one call, from the answer to the probe's question; as it is if None.
     """
 
-    def __init__(self, name: str, rows: Callable[[Strip], Any]) -> None:
+    def __init__(
+        self, name: str, rows: Callable[[Strip], Any], answered: Callable[[Answer], Any] | None = None
+    ) -> None:
         self._name = name
         self._rows = rows
+        self._answered = answered or (lambda answer: answer.values)
         self._pieces: list[Any] = []
         self._batch: int | None = None
 
     @torch.no_grad()
     def update(self, strip: Strip) -> None:
         """Append the values of these rows."""
+        self._append(strip.geometry, self._rows(strip))
+
+    def absorb(self, answer: Answer) -> None:
+        """Append the values of a call."""
+        self._append(answer.geometry, self._answered(answer))
+
+    def _append(self, geometry: Geometry, piece: Any) -> None:
         if self._batch is not None:
-            same_batch(self._name, self._batch, strip.geometry)
-        self._batch = strip.geometry.batch
-        self._pieces.append(self._rows(strip))
+            same_batch(self._name, self._batch, geometry)
+        self._batch = geometry.batch
+        self._pieces.append(piece)
 
     def value(self) -> Any:
         """All rows, in order of time."""

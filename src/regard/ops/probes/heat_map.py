@@ -16,6 +16,7 @@ from regard.ops._strip import Geometry, Strip
 from regard.ops.probes._arguments import Arguments
 from regard.ops.probes._base import Kind, Probe, State
 from regard.ops.probes._column_sums import ColumnRanges
+from regard.ops.probes._fused import Answer, Asked, Question
 from regard.ops.probes._gather import nothing_seen, same_batch, take_batch
 from regard.ops.probes.key_mass import add_rows
 
@@ -39,7 +40,7 @@ class HeatMap(Probe):
         ConfigError: when a second call comes without ``length``, or mass falls on positions outside [0, length).
 
     Numerics:
-        Added up in float64 in the order of the queries.
+        Added up in float64 in the order of the queries; by the native kernels in float32 within a tile first.
 
     Cost:
         Rows are added up before columns are, so one pass over the weights.
@@ -75,6 +76,16 @@ class HeatMap(Probe):
     def begin(self) -> State:
         """An empty map."""
         return _Map(self)
+
+    def question(self, geometry: Geometry) -> Question | None:
+        """Sums per bin; by strips where positions reach beyond ``length``, which is then for the strips to refuse."""
+        if self.length is None:
+            return Question(Asked.HEAT_MAP, self.rows, self.cols)
+        positions = geometry.q_positions
+        inside = positions.numel() > 0 and 0 <= int(positions.min()) <= int(positions.max()) < self.length
+        if not inside or geometry.kv_start < 0 or geometry.kv_end > self.length:
+            return None
+        return Question(Asked.HEAT_MAP, self.rows, self.cols, self.length)
 
     def _query_bins(self, strip: Strip) -> Int[Tensor, "batch_or_1 r"]:
         """Bin of each of the strip's queries."""
@@ -120,20 +131,37 @@ class _Map(State):
     def update(self, strip: Strip) -> None:
         """Add these rows."""
         geometry = strip.geometry
-        if self._sums is None or self._counts is None:
-            rows, cols, device = self._probe.rows, self._probe.cols, strip.weights.device
-            self._sums = torch.zeros(geometry.batch, geometry.num_heads, rows, cols, dtype=torch.float64, device=device)
-            self._counts = torch.zeros(geometry.batch, rows, dtype=torch.int64, device=device)
-            self._dtype = geometry.dtype
-        same_batch("HeatMap", self._sums.shape[0], geometry)
+        sums, counts = self._begun(geometry)
         self._check(strip)
         bins = ColumnRanges(self._probe._key_edges(geometry, strip.key), strip.weights.shape[3], strip.weights.device)
         for which, bin_row, run in self._runs(strip):
             weights = strip.weights[which, :, run]
             summed = torch.zeros_like(weights[:, :, 0], dtype=torch.float64)
             add_rows(summed, weights)
-            self._sums[which, :, bin_row] += bins.sum(summed)
-            self._counts[which, bin_row] += weights.shape[2]
+            sums[which, :, bin_row] += bins.sum(summed)
+            counts[which, bin_row] += weights.shape[2]
+
+    def absorb(self, answer: Answer) -> None:
+        """Add the sums of a call."""
+        geometry, probe = answer.geometry, self._probe
+        sums, counts = self._begun(geometry)
+        if probe.length is None:
+            self._check_only_call(geometry, 0, geometry.q_len)
+            bins = _floor_bins(torch.arange(geometry.q_len)[None], probe.rows, geometry.q_len)
+        else:
+            bins = _floor_bins(geometry.q_positions, probe.rows, probe.length)
+        sums += answer.values
+        counts.scatter_add_(1, bins.expand(geometry.batch, -1), torch.ones_like(bins).expand(geometry.batch, -1))
+
+    def _begun(self, geometry: Geometry) -> tuple[Tensor, Tensor]:
+        """The sums and counts, made when the first call tells their shape."""
+        if self._sums is None or self._counts is None:
+            rows, cols, device = self._probe.rows, self._probe.cols, geometry.device
+            self._sums = torch.zeros(geometry.batch, geometry.num_heads, rows, cols, dtype=torch.float64, device=device)
+            self._counts = torch.zeros(geometry.batch, rows, dtype=torch.int64, device=device)
+            self._dtype = geometry.dtype
+        same_batch("HeatMap", self._sums.shape[0], geometry)
+        return self._sums, self._counts
 
     def _runs(self, strip: Strip) -> Iterator[tuple[slice, int, slice]]:
         """Stretches of rows in the same bin: (batch rows, bin, rows of the strip)."""
@@ -150,17 +178,8 @@ class _Map(State):
     def _check(self, strip: Strip) -> None:
         """Without a length there is one call; with one, everything must lie inside."""
         length, geometry = self._probe.length, strip.geometry
-        call = (geometry.q_len, geometry.kv_len, geometry.kv_start)
         if length is None:
-            if self._call is not None and (call != self._call or strip.row < self._next_row):
-                raise ConfigError(
-                    message(
-                        "HeatMap",
-                        "a second call needs `length`, the total length of all calls.",
-                        hint=f"HeatMap({self._probe.rows}, {self._probe.cols}, length=…) bins absolute positions.",
-                    )
-                )
-            self._call, self._next_row = call, strip.rows.stop
+            self._check_only_call(geometry, strip.row, strip.rows.stop)
             return
         positions = strip.q_positions
         if positions.numel() and not 0 <= int(positions.min()) <= int(positions.max()) < length:
@@ -168,6 +187,18 @@ class _Map(State):
         inside = max(0, length - geometry.kv_start - strip.key)
         if inside < strip.weights.shape[3] and bool((strip.weights[..., inside:] != 0).any()):
             raise _outside("key", geometry.kv_start + strip.key, geometry.kv_start + strip.keys.stop - 1, length)
+
+    def _check_only_call(self, geometry: Geometry, first_row: int, end_row: int) -> None:
+        call = (geometry.q_len, geometry.kv_len, geometry.kv_start)
+        if self._call is not None and (call != self._call or first_row < self._next_row):
+            raise ConfigError(
+                message(
+                    "HeatMap",
+                    "a second call needs `length`, the total length of all calls.",
+                    hint=f"HeatMap({self._probe.rows}, {self._probe.cols}, length=…) bins absolute positions.",
+                )
+            )
+        self._call, self._next_row = call, end_row
 
     def value(self) -> Float[Tensor, "batch heads rows cols"]:
         """The means so far."""

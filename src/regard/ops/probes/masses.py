@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.ops._strip import Strip
+from regard.ops._strip import Geometry, Strip
 from regard.ops.probes._arguments import Arguments
+from regard.ops.probes._fused import Asked, Question
 from regard.ops.probes._row import RowProbe
 
 
@@ -32,6 +33,10 @@ class FirstKeys(RowProbe):
         arguments = Arguments(self)
         arguments.integer("n", least=1)
         arguments.done()
+
+    def question(self, geometry: Geometry) -> Question:
+        """One number per query."""
+        return Question(Asked.FIRST_KEYS, self.n)
 
     def define(self, strip: Strip) -> Float[Tensor, "batch heads q"]:
         """Σ w of each row over positions < n."""
@@ -58,6 +63,11 @@ class OffsetMass(RowProbe):
         arguments = Arguments(self)
         arguments.integers("offsets")
         arguments.done()
+
+    def question(self, geometry: Geometry) -> Question:
+        """One number per query and offset."""
+        offsets = tuple(self.offsets)
+        return Question(Asked.OFFSETS, len(offsets), numbers=offsets)
 
     def define(self, strip: Strip) -> Float[Tensor, "batch heads q offsets"]:
         """One weight per row and offset."""

@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.ops._strip import Strip
+from regard.ops._strip import Geometry, Strip
 from regard.ops.probes._arguments import Arguments
 from regard.ops.probes._blocks import by_blocks
+from regard.ops.probes._fused import Asked, Question
 from regard.ops.probes._row import RowProbe, weighted_sum
 
 _LONG = 2048  # keys from which on a product of all weights and distances is larger than the cache
@@ -32,6 +33,10 @@ class LogSumExp(RowProbe):
 
     def __post_init__(self) -> None:
         Arguments(self).done()
+
+    def question(self, geometry: Geometry) -> Question:
+        """One number per query."""
+        return Question(Asked.LOG_SUM_EXP)
 
     def define(self, strip: Strip) -> Float[Tensor, "batch heads q"]:
         """Return the strip's lse, which every backend has at hand."""
@@ -66,6 +71,10 @@ class Entropy(RowProbe):
 
     def __post_init__(self) -> None:
         Arguments(self).done()
+
+    def question(self, geometry: Geometry) -> Question:
+        """One number per query."""
+        return Question(Asked.ENTROPY)
 
     def define(self, strip: Strip) -> Float[Tensor, "batch heads q"]:
         """−Σ w log w of each row."""
@@ -108,6 +117,10 @@ class Distance(RowProbe):
     def __post_init__(self) -> None:
         Arguments(self).done()
 
+    def question(self, geometry: Geometry) -> Question:
+        """One number per query."""
+        return Question(Asked.DISTANCE)
+
     def define(self, strip: Strip) -> Float[Tensor, "batch heads q"]:
         """Σ w·|i − j| of each row."""
         distance = (strip.q_positions[:, :, None] - strip.k_positions).abs()
@@ -142,6 +155,10 @@ class SinkShare(RowProbe):
 
     def __post_init__(self) -> None:
         Arguments(self).done()
+
+    def question(self, geometry: Geometry) -> Question:
+        """One number per query."""
+        return Question(Asked.SINK_SHARE)
 
     def define(self, strip: Strip) -> Float[Tensor, "batch heads q"]:
         """Return the strip's sink share, which every backend has at hand."""

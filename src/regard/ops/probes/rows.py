@@ -10,9 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.ops._strip import Strip
+from regard.ops._strip import Geometry, Strip
 from regard.ops.probes._arguments import Arguments
 from regard.ops.probes._base import Kind, Probe, State
+from regard.ops.probes._fused import Answer, Asked, Question
 from regard.ops.probes._gather import KeyRange, expand_positions, nothing_seen, same_batch, take_batch
 
 
@@ -63,6 +64,21 @@ class Rows(Probe):
         """An empty state without keys."""
         return _AllRows() if self.indices is None else _ChosenRows(tuple(self.indices))
 
+    def question(self, geometry: Geometry) -> Question | None:
+        """Whole rows of weights; by strips where each batch row has positions of its own."""
+        if self.indices is None:
+            return Question(Asked.WEIGHTS, geometry.q_len, numbers=tuple(range(geometry.q_len)))
+        if geometry.q_positions.shape[0] > 1:
+            return None
+        queries = tuple(_queries_at(geometry, tuple(self.indices)).values())
+        return Question(Asked.WEIGHTS, len(queries), numbers=queries)
+
+
+def _queries_at(geometry: Geometry, positions: tuple[int, ...]) -> dict[int, int]:
+    """Index of the last query at each of the positions, by place in ``positions``; only of those that have one."""
+    at = {position: query for query, position in enumerate(geometry.q_positions[0].tolist())}
+    return {place: at[position] for place, position in enumerate(positions) if position in at}
+
 
 class _AllRows(State):
     """Every strip as it came, with the absolute position of its first key."""
@@ -78,6 +94,13 @@ class _AllRows(State):
             same_batch("Rows", self._pieces[0][0].shape[0], strip.geometry)
         self._keys.widen(strip.geometry)
         self._pieces.append((strip.weights.clone(), strip.geometry.kv_start + strip.key))
+
+    def absorb(self, answer: Answer) -> None:
+        """Keep the rows of a call."""
+        if self._pieces:
+            same_batch("Rows", self._pieces[0][0].shape[0], answer.geometry)
+        self._keys.widen(answer.geometry)
+        self._pieces.append((answer.values, answer.geometry.kv_start))
 
     @torch.no_grad()
     def value(self) -> Float[Tensor, "batch heads rows kv"]:
@@ -110,18 +133,33 @@ class _ChosenRows(State):
     def update(self, strip: Strip) -> None:
         """Copy the rows that were asked for."""
         geometry, weights = strip.geometry, strip.weights
-        if self._rows is None:
-            self._rows = weights.new_zeros(geometry.batch, geometry.num_heads, len(self._indices), 0)
-        same_batch("Rows", self._rows.shape[0], geometry)
-        (self._rows,) = self._keys.widen(geometry, self._rows)
+        rows = self._widened(geometry)
         columns = self._keys.columns(geometry.kv_start + strip.key, weights.shape[3])
         positions = strip.q_positions
         asked = torch.tensor(self._indices, device=positions.device)
         one_for_all = positions.shape[0] == 1
         for batch, row, place in (positions[:, :, None] == asked).nonzero().tolist():
             which = slice(None) if one_for_all else slice(batch, batch + 1)
-            self._rows[which, :, place] = 0
-            self._rows[which, :, place, columns] = weights[which, :, row]
+            rows[which, :, place] = 0
+            rows[which, :, place, columns] = weights[which, :, row]
+
+    def absorb(self, answer: Answer) -> None:
+        """Copy the rows of a call."""
+        geometry = answer.geometry
+        rows = self._widened(geometry)
+        columns = self._keys.columns(geometry.kv_start, geometry.kv_len)
+        for number, place in enumerate(_queries_at(geometry, self._indices)):
+            rows[:, :, place] = 0
+            rows[:, :, place, columns] = answer.values[:, :, number]
+
+    def _widened(self, geometry: Geometry) -> Float[Tensor, "batch heads rows kv"]:
+        """The rows, with room for the keys of a call."""
+        if self._rows is None:
+            shape = geometry.batch, geometry.num_heads, len(self._indices), 0
+            self._rows = torch.zeros(shape, dtype=geometry.dtype, device=geometry.device)
+        same_batch("Rows", self._rows.shape[0], geometry)
+        (self._rows,) = self._keys.widen(geometry, self._rows)
+        return self._rows
 
     def value(self) -> Float[Tensor, "batch heads rows kv"]:
         """The rows asked for, every key at its place."""

@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.ops._strip import Strip
+from regard.ops._strip import Geometry, Strip
 from regard.ops.probes._arguments import Arguments, Span
 from regard.ops.probes._base import Kind, Probe, State
 from regard.ops.probes._column_sums import ColumnRanges
+from regard.ops.probes._fused import Answer, Asked, Question
 from regard.ops.probes._gather import nothing_seen, same_batch, take_batch
 from regard.ops.probes._row import RowState, weighted_sum
 
@@ -80,6 +81,11 @@ class SpanMass(Probe):
             return RowState("SpanMass", self._rows)
         return _SpanMeans(self._rows, tuple(self.query_spans))
 
+    def question(self, geometry: Geometry) -> Question:
+        """One sum per query and key span."""
+        spans = tuple(self.key_spans)
+        return Question(Asked.SPANS, len(spans), numbers=tuple(bound for span in spans for bound in span))
+
     def merge(
         self,
         values: Sequence[Tensor],
@@ -105,14 +111,19 @@ class _SpanMeans(State):
     @torch.no_grad()
     def update(self, strip: Strip) -> None:
         """Add these rows to the spans their queries are in."""
-        masses = self._rows(strip).double()
+        self._add(strip.geometry, strip.q_positions, self._rows(strip).double())
+
+    def absorb(self, answer: Answer) -> None:
+        """Add the rows of a call."""
+        self._add(answer.geometry, answer.geometry.q_positions, answer.values.double())
+
+    def _add(self, geometry: Geometry, positions: Int[Tensor, "batch_or_1 r"], masses: Tensor) -> None:
         if self._sums is None or self._counts is None:
             batch, heads, _, key_spans = masses.shape
             self._sums = masses.new_zeros(batch, heads, len(self._spans), key_spans)
             self._counts = torch.zeros(batch, len(self._spans), dtype=torch.int64, device=masses.device)
-            self._dtype = strip.geometry.dtype
-        same_batch("SpanMass", self._sums.shape[0], strip.geometry)
-        positions = strip.q_positions
+            self._dtype = geometry.dtype
+        same_batch("SpanMass", self._sums.shape[0], geometry)
         if positions.numel() == 0:
             return
         lowest, highest = int(positions.min()), int(positions.max())

@@ -10,8 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from regard.ops._strip import Strip
+from regard.ops._strip import Geometry, Strip
 from regard.ops.probes._arguments import Arguments
+from regard.ops.probes._fused import Answer, Asked, Question
 from regard.ops.probes._row import RowProbe, scaled, weighted_sum
 from regard.ops.probes._select import largest, sum_without
 
@@ -57,6 +58,16 @@ class TopK(RowProbe):
         arguments = Arguments(self)
         arguments.integer("k", least=1)
         arguments.done()
+
+    def question(self, geometry: Geometry) -> Question:
+        """The k largest, in order."""
+        return Question(Asked.TOP_K, self.k)
+
+    def answered(self, answer: Answer) -> TopKValue:
+        """The same, by name."""
+        assert answer.keys is not None
+        assert answer.rest is not None
+        return TopKValue(answer.keys, answer.values, answer.rest)
 
     def define(self, strip: Strip) -> TopKValue:
         """Sort every row stably, take the first k, add up the others."""

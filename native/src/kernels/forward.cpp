@@ -1,0 +1,240 @@
+// Output, lse and probes of a call.
+#include <cmath>
+#include <new>
+
+#include "decode.h"
+#include "memory.h"
+#include "probes.h"
+#include "threads.h"
+
+namespace regard {
+
+std::atomic<bool> g_forked{false};
+
+namespace {
+
+constexpr double kSmallWork = 2e6;                  // multiply-adds below which one thread is faster than two
+constexpr int64_t kLargestStrip = int64_t{1} << 21;  // floats (8 MiB) a thread's strip may take
+
+struct Workspace {
+  float *queries, *sums, *scores, *bases, *panels, *values;
+  float *top_scores;
+  int32_t *top_keys;
+  double *columns;
+};
+
+// One forward call: what is decided once for all blocks.
+class Forward {
+ public:
+  explicit Forward(const regard_call &call)
+      : call_(call), plan_(call), adjustment_(call), layout_(call, block_rows(call, plan_)) {
+    wants_output_ = call.value.data != nullptr && call.output.data != nullptr;
+    dim_ = call.head_dim;
+    value_dim_ = wants_output_ ? padded_value_dim(call) : 0;
+    tiles_ = plan_.strip ? call.kv_len / kTile + 2 : 1;
+    const double work = double(call.batch) * call.num_heads * call.q_len * call.kv_len * (dim_ + value_dim_);
+    const int threads = work < kSmallWork ? 1 : call.threads;
+    const int64_t wanted = int64_t{plan_.columns ? 4 : 16} * threads;
+    parts_ = threads == 1 ? 1 : std::clamp<int64_t>((wanted + layout_.units - 1) / layout_.units, 1, layout_.blocks);
+    if (layout_.heads_together > 1 && plan_.columns) parts_ = 1;
+    packs_inside_ = parts_ == 1 && layout_.heads_together == layout_.group;
+    threads_ = usable_threads(threads, layout_.units * parts_);
+  }
+
+  void run() {
+    const int64_t kv_units = call_.batch * call_.num_kv_heads;
+    const int64_t panels = panel_floats(call_.kv_len, dim_), values = copies_values() ? call_.kv_len * value_dim_ : 0;
+    const int64_t shared = packs_inside_ ? 0 : kv_units;
+    Lease packed(Lease::padded<float>(shared * panels) + Lease::padded<float>(shared * values));
+    panels_ = packed.array<float>(shared * panels);
+    values_ = packed.array<float>(shared * values);
+    if (!packs_inside_) pack_ahead();
+
+    find_column_places();
+    const int64_t column_doubles = parts_ == 1 ? threads_ * largest_part_ : total_parts_;
+    Lease columns(Lease::padded<double>(column_doubles));
+    columns_ = columns.array<double>(column_doubles);
+
+    const std::size_t each = workspace_bytes();
+    Lease memory(each * threads_);
+    std::vector<Workspace> spaces(threads_);
+    for (Workspace &space : spaces) space = cut(memory);
+    clear_columns(call_);
+
+    std::atomic<bool> failed{false};
+    const int64_t tasks = layout_.units * parts_;
+    parallel_for(tasks, threads_, [&](int64_t task, int thread) {
+      try {
+        // Late rows of a causal call see most keys: they come first.
+        part(task / parts_, parts_ - 1 - task % parts_, thread, spaces[thread]);
+      } catch (const std::bad_alloc &) {
+        failed = true;
+      }
+    });
+    if (failed) throw std::bad_alloc();
+    if (plan_.columns && parts_ > 1)
+      parallel_for(layout_.units, threads_, [&](int64_t unit, int) {
+        for (int64_t p = 0; p < parts_; p++) flush_part(unit, p);
+      });
+  }
+
+ private:
+  // Fewer rows where the strip of a whole block would be too large.
+  static int64_t block_rows(const regard_call &call, const ProbePlan &plan) {
+    if (!plan.strip) return kBlock;
+    return std::clamp<int64_t>(kLargestStrip / std::max<int64_t>(call.kv_len, 1) / kRows * kRows, kRows, kBlock);
+  }
+
+  bool copies_values() const { return wants_output_ && !values_in_place(call_); }
+
+  int64_t first_row(int64_t part) const {
+    return std::min(layout_.rows, part * layout_.blocks / parts_ * layout_.block_rows);
+  }
+
+  std::size_t workspace_bytes() const {
+    std::size_t bytes = Lease::padded<float>(kBlock * dim_) + Lease::padded<float>(kBlock * value_dim_) +
+                        Lease::padded<float>(tiles_ * kBlock * kTile) + Lease::padded<float>(tiles_ * kBlock);
+    bytes += Lease::padded<float>(top_lanes()) + Lease::padded<int32_t>(top_lanes());
+    if (packs_inside_) {
+      bytes += Lease::padded<float>(panel_floats(call_.kv_len, dim_));
+      if (copies_values()) bytes += Lease::padded<float>(call_.kv_len * value_dim_);
+    }
+    return bytes;
+  }
+
+  int64_t top_lanes() const { return int64_t{kBlock} * TopList::lanes(plan_.gathered.k); }
+
+  Workspace cut(Lease &memory) const {
+    Workspace space{};
+    space.queries = memory.array<float>(kBlock * dim_);
+    space.sums = memory.array<float>(kBlock * value_dim_);
+    space.scores = memory.array<float>(tiles_ * kBlock * kTile);
+    space.bases = memory.array<float>(tiles_ * kBlock);
+    space.top_scores = memory.array<float>(top_lanes());
+    space.top_keys = memory.array<int32_t>(top_lanes());
+    if (packs_inside_) {
+      space.panels = memory.array<float>(panel_floats(call_.kv_len, dim_));
+      if (copies_values()) space.values = memory.array<float>(call_.kv_len * value_dim_);
+    }
+    return space;
+  }
+
+  void pack_ahead() {
+    const int64_t panels = panels_of(call_.kv_len), step = std::max<int64_t>(1, 1024 / kPanel);
+    const int64_t steps = (panels + step - 1) / step, kv_units = call_.batch * call_.num_kv_heads;
+    parallel_for(kv_units * steps, usable_threads(threads_, kv_units * steps), [&](int64_t task, int) {
+      const int64_t unit = task / steps, first = task % steps * step, end = std::min(panels, first + step);
+      const int64_t batch = unit / call_.num_kv_heads, head = unit % call_.num_kv_heads;
+      pack_keys(call_, call_.key, dim_, batch, head, first, end, panels_ + unit * panel_floats(call_.kv_len, dim_));
+      if (copies_values())
+        pack_values(call_, batch, head, first * kPanel, std::min(call_.kv_len, end * kPanel),
+                    values_ + unit * call_.kv_len * value_dim_);
+    });
+  }
+
+  // Where the column sums of each part lie: one place per thread while units are whole, else one per part.
+  void find_column_places() {
+    if (!plan_.columns) return;
+    for (int64_t unit = 0; unit < layout_.units; unit++)
+      for (int64_t p = 0; p < parts_; p++) {
+        const int64_t size = plan_.column_size(layout_.unit(call_, unit), first_row(p), first_row(p + 1));
+        places_.push_back(total_parts_);
+        total_parts_ += size;
+        largest_part_ = std::max(largest_part_, size);
+      }
+  }
+
+  double *column_place(int64_t unit, int64_t part, int thread) const {
+    return parts_ == 1 ? columns_ + thread * largest_part_ : columns_ + places_[unit * parts_ + part];
+  }
+
+  void part(int64_t index, int64_t number, int thread, const Workspace &space) {
+    const Unit unit = layout_.unit(call_, index);
+    const int64_t kv_unit = unit.batch * call_.num_kv_heads + unit.kv_head;
+    const float *panels = panels_ + kv_unit * panel_floats(call_.kv_len, dim_);
+    Values values{nullptr, 0};
+    if (packs_inside_) {
+      pack_keys(call_, call_.key, dim_, unit.batch, unit.kv_head, 0, panels_of(call_.kv_len), space.panels);
+      if (copies_values()) pack_values(call_, unit.batch, unit.kv_head, 0, call_.kv_len, space.values);
+      panels = space.panels;
+    }
+    if (copies_values()) {
+      values = {packs_inside_ ? space.values : values_ + kv_unit * call_.kv_len * value_dim_, value_dim_};
+    } else if (wants_output_) {
+      values = {row_of<float>(call_.value, unit.batch, unit.kv_head, 0), call_.value.row};
+    }
+    const int64_t first = first_row(number), end = first_row(number + 1);
+    if (!plan_.columns) {
+      for (int64_t row = first; row < end; row += layout_.block_rows)
+        block(Block(call_, unit, row, std::min(end, row + layout_.block_rows)), panels, values, space, nullptr);
+      return;
+    }
+    ColumnSums sums(plan_, unit, first, end, column_place(index, number, thread));
+    sums.clear();
+    for (int64_t row = first; row < end; row += layout_.block_rows)
+      block(Block(call_, unit, row, std::min(end, row + layout_.block_rows)), panels, values, space, &sums);
+    if (parts_ == 1) sums.flush();
+  }
+
+  void flush_part(int64_t index, int64_t number) const {
+    const Unit unit = layout_.unit(call_, index);
+    ColumnSums(plan_, unit, first_row(number), first_row(number + 1), column_place(index, number, 0)).flush();
+  }
+
+  void block(const Block &block, const float *panels, const Values &values, const Workspace &space,
+             ColumnSums *columns) const {
+    RowStatistics rows;
+    rows.begin(block.rows, plan_.gathered.k, space.top_scores, space.top_keys);
+    std::fill(space.sums, space.sums + block.rows * value_dim_, 0.f);
+    pack_queries(block, call_.query, dim_, dim_, call_.scale, space.queries);
+    Strip strip{space.scores, space.bases, kBlock, 0, {block.first_key, block.end_key}};
+    const bool masked = call_.mask.low != nullptr || call_.mask.tiles != nullptr;
+    vfloat largest[kBlock];
+    for (int64_t key = block.first_key; key < block.end_key; key = tile_start_after(key), strip.tiles++) {
+      const int64_t keys = std::min(tile_start_after(key), block.end_key) - key, width = round_up(keys, kPanel);
+      float *scores = strip.tile(plan_.strip ? strip.tiles : 0);
+      float *bases = strip.tile_bases(plan_.strip ? strip.tiles : 0);
+      if (masked && !block.sees_any(key, key + keys)) {
+        std::fill(bases, bases + block.rows, kMasked);
+        continue;
+      }
+      tile_scores(block, adjustment_, space.queries, dim_, panels, key, width, scores, largest);
+      soften_tile(block, plan_.gathered, key, width, largest, scores, rows);
+      std::copy(rows.largest, rows.largest + block.rows, bases);
+      if (wants_output_)
+        accumulate_product(scores, kTile, 1, values.data + key * values.row, values.row, keys, space.sums, value_dim_,
+                           block.rows, value_dim_, rows.factor);
+    }
+    auto careful = [&](int r, ColumnSums *sums, std::vector<float> &output) {
+      careful_row(plan_, block, r, space.queries + r * dim_, panels, values, sums, output);
+    };
+    finish_block(plan_, block, rows, space.sums, value_dim_, plan_.strip ? &strip : nullptr, columns, careful);
+  }
+
+  const regard_call &call_;
+  const ProbePlan plan_;
+  const Adjustment adjustment_;
+  const Layout layout_;
+  bool wants_output_, packs_inside_;
+  int threads_;
+  int64_t dim_, value_dim_, tiles_, parts_;
+  float *panels_ = nullptr, *values_ = nullptr;
+  double *columns_ = nullptr;
+  std::vector<int64_t> places_;
+  int64_t total_parts_ = 0, largest_part_ = 0;
+};
+
+}  // namespace
+}  // namespace regard
+
+int32_t regard_forward(const regard_call *call) {
+  try {
+    if (regard::is_decoding(*call))
+      regard::decode(*call);
+    else
+      regard::Forward(*call).run();
+  } catch (const std::bad_alloc &) {
+    return REGARD_OUT_OF_MEMORY;
+  }
+  return REGARD_OK;
+}

@@ -1,0 +1,279 @@
+// Vectors of floats: one source for every instruction set, by GCC's vector extensions.
+//
+// kLanes floats make a vector: 8 with AVX2, 16 with AVX-512. Arithmetic is written with operators; the few things that
+// operators cannot say (half-precision conversion, reductions, exponent) are here, by intrinsics where they exist.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace regard {
+
+// A test may set REGARD_LANES to build the wide code for a narrow CPU.
+#if !defined(REGARD_LANES)
+#if defined(__AVX512F__)
+#define REGARD_LANES 16
+#else
+#define REGARD_LANES 8
+#endif
+#endif
+constexpr int kLanes = REGARD_LANES;
+
+#if REGARD_LANES == 16 && defined(__AVX512F__)
+#define REGARD_AVX512 1
+#else
+#define REGARD_AVX512 0
+#endif
+
+typedef float vfloat __attribute__((vector_size(4 * kLanes)));
+typedef int32_t vint __attribute__((vector_size(4 * kLanes)));
+typedef float vfloat_unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+typedef uint16_t vhalf __attribute__((vector_size(2 * kLanes)));
+typedef uint32_t vword __attribute__((vector_size(4 * kLanes)));
+
+struct bfloat16 {
+  uint16_t bits;
+};
+struct float16 {
+  uint16_t bits;
+};
+
+inline vfloat broadcast(float x) { return x - vfloat{}; }
+
+inline vint broadcast_int(int32_t x) { return x - vint{}; }
+
+inline vint lane_numbers() {
+  vint lanes;
+  for (int i = 0; i < kLanes; i++) lanes[i] = i;
+  return lanes;
+}
+
+inline vfloat as_float(vint x) { return __builtin_convertvector(x, vfloat); }
+
+// NaN in `x` is dropped, NaN in `m` kept: what a running maximum wants, which NaN scores must not stop.
+inline vfloat max_of(vfloat x, vfloat m) { return x > m ? x : m; }
+
+inline vfloat abs_of(vfloat x) { return (vfloat)((vint)x & broadcast_int(0x7fffffff)); }
+
+// --- Memory ---------------------------------------------------------------------------------------------------------
+
+inline vfloat load(const float *p) { return *reinterpret_cast<const vfloat_unaligned *>(p); }
+
+inline void store(float *p, vfloat x) { *reinterpret_cast<vfloat_unaligned *>(p) = x; }
+
+typedef int32_t vint_unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+
+inline vint load_int(const int32_t *p) { return *reinterpret_cast<const vint_unaligned *>(p); }
+
+inline void store_int(int32_t *p, vint x) { *reinterpret_cast<vint_unaligned *>(p) = x; }
+
+inline vfloat load(const bfloat16 *p) {
+  vhalf half;
+  std::memcpy(&half, p, sizeof half);
+  return (vfloat)(__builtin_convertvector(half, vword) << 16);
+}
+
+// Rounds to nearest, ties to even; a NaN stays one.
+inline void store(bfloat16 *p, vfloat x) {
+  vword word = (vword)x;
+  vword rounded = (word + 0x7fff + ((word >> 16) & 1)) >> 16;
+  vword nan = (word >> 16) | 0x40;
+  vhalf half = __builtin_convertvector((vword)(x != x ? (vint)nan : (vint)rounded), vhalf);
+  std::memcpy(p, &half, sizeof half);
+}
+
+inline vfloat load(const float16 *p) {
+  vfloat x;
+  for (int i = 0; i < kLanes; i += 8) {
+    __m256 part = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p + i)));
+    std::memcpy(reinterpret_cast<float *>(&x) + i, &part, sizeof part);
+  }
+  return x;
+}
+
+inline void store(float16 *p, vfloat x) {
+  for (int i = 0; i < kLanes; i += 8) {
+    __m256 part;
+    std::memcpy(&part, reinterpret_cast<float *>(&x) + i, sizeof part);
+    _mm_storeu_si128(reinterpret_cast<__m128i *>(p + i), _mm256_cvtps_ph(part, _MM_FROUND_TO_NEAREST_INT));
+  }
+}
+
+// The first n of a vector's worth of values, zeros behind them; reads nothing past them.
+template <typename T>
+inline vfloat load_first(const T *p, int64_t n) {
+  if (n >= kLanes) return load(p);
+  T part[kLanes] = {};
+  for (int64_t i = 0; i < n; i++) part[i] = p[i];
+  return load(part);
+}
+
+template <typename T>
+inline void store_first(T *p, vfloat x, int64_t n) {
+  if (n >= kLanes) return store(p, x);
+  T part[kLanes];
+  store(part, x);
+  for (int64_t i = 0; i < n; i++) p[i] = part[i];
+}
+
+template <typename T>
+inline float load_one(const T *p) {
+  if constexpr (std::is_same_v<T, float>) return *p;
+  return load_first(p, 1)[0];
+}
+
+// --- Across lanes -----------------------------------------------------------------------------------------------------
+
+template <typename Combine>
+inline float reduce(vfloat x, Combine combine) {
+  float lanes[kLanes];
+  store(lanes, x);
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; i++) lanes[i] = combine(lanes[i], lanes[i + width]);
+  return lanes[0];
+}
+
+inline float sum_of(vfloat x) {
+#if REGARD_AVX512
+  return _mm512_reduce_add_ps((__m512)x);
+#elif REGARD_LANES == 8
+  __m128 four = _mm_add_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+  __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+#else
+  return reduce(x, [](float a, float b) { return a + b; });
+#endif
+}
+
+inline float largest_of(vfloat x) {
+#if REGARD_AVX512
+  return _mm512_reduce_max_ps((__m512)x);
+#elif REGARD_LANES == 8
+  __m128 four = _mm_max_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+  __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+#else
+  return reduce(x, [](float a, float b) { return a > b ? a : b; });
+#endif
+}
+
+// One bit per lane of a comparison's result.
+inline uint32_t bits_of(vint comparison) {
+#if REGARD_AVX512
+  return _mm512_movepi32_mask((__m512i)comparison);
+#endif
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes; i += 8) {
+    __m256 part;
+    std::memcpy(&part, reinterpret_cast<int32_t *>(&comparison) + i, sizeof part);
+    bits |= static_cast<uint32_t>(_mm256_movemask_ps(part)) << i;
+  }
+  return bits;
+}
+
+// All ones in the lanes whose bit is set.
+inline vint lanes_of(uint32_t bits) {
+  vint lane_bit;
+  for (int i = 0; i < kLanes; i++) lane_bit[i] = 1 << i;
+  return (broadcast_int(static_cast<int32_t>(bits)) & lane_bit) != 0;
+}
+
+// Moves every lane one to the right; the last lane of `before` comes into the first.
+template <typename Vector>
+inline Vector shift_in(Vector x, Vector before) {
+  vint from;
+  for (int i = 0; i < kLanes; i++) from[i] = kLanes - 1 + i;
+  return __builtin_shuffle(before, x, from);
+}
+
+// For each pattern of 8 bits: the numbers of the bits that are set, one per byte.
+struct ChosenLanes {
+  uint64_t numbers[256];
+  constexpr ChosenLanes() : numbers() {
+    for (int pattern = 0; pattern < 256; pattern++)
+      for (int lane = 7; lane >= 0; lane--)
+        if (pattern >> lane & 1) numbers[pattern] = numbers[pattern] << 8 | static_cast<uint64_t>(lane);
+  }
+};
+inline constexpr ChosenLanes kChosenLanes;
+
+// Stores the lanes whose bit is set, and their keys, side by side. Returns how many; writes whole vectors.
+inline int store_chosen(float *scores, int32_t *keys, vfloat x, int32_t first_key, uint32_t lanes) {
+#if REGARD_AVX512
+  const vint key = lane_numbers() + first_key;
+  _mm512_storeu_ps(scores, _mm512_maskz_compress_ps(static_cast<__mmask16>(lanes), (__m512)x));
+  _mm512_storeu_si512(keys, _mm512_maskz_compress_epi32(static_cast<__mmask16>(lanes), (__m512i)key));
+  return __builtin_popcount(lanes);
+#else
+  int count = 0;
+  for (int i = 0; i < kLanes; i += 8) {
+    const uint32_t pattern = lanes >> i & 0xff;
+    __m256 part;
+    std::memcpy(&part, reinterpret_cast<float *>(&x) + i, sizeof part);
+    const __m256i chosen =
+        _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(kChosenLanes.numbers[pattern])));
+    _mm256_storeu_ps(scores + count, _mm256_permutevar8x32_ps(part, chosen));
+    _mm256_storeu_si256(reinterpret_cast<__m256i *>(keys + count),
+                        _mm256_add_epi32(chosen, _mm256_set1_epi32(first_key + i)));
+    count += __builtin_popcount(pattern);
+  }
+  return count;
+#endif
+}
+
+// Transposes kLanes vectors in place: log2(kLanes) rounds of perfect shuffles.
+inline void transpose(vfloat (&rows)[kLanes]) {
+  vint low, high;
+  for (int i = 0; i < kLanes; i++) {
+    low[i] = i / 2 + (i % 2) * kLanes;
+    high[i] = low[i] + kLanes / 2;
+  }
+  for (int width = 1; width < kLanes; width *= 2) {
+    vfloat shuffled[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes / 2; i++) {
+      shuffled[2 * i] = __builtin_shuffle(rows[i], rows[i + kLanes / 2], low);
+      shuffled[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + kLanes / 2], high);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; i++) rows[i] = shuffled[i];
+  }
+}
+
+// --- Exponential ------------------------------------------------------------------------------------------------------
+
+constexpr float kLog2E = 1.44269504088896341f;
+constexpr float kLn2 = 0.693147180559945309f;
+
+// Below this power of two a float has no full precision left: weights there are 0.
+constexpr float kLowestPower = -126.f;
+
+// 2^t for t <= 127, and exactly 0 for t < -126 (so for -inf); NaN stays NaN. Error below 1.5 units in the last place.
+//
+// t = n + f with n whole and |f| <= 1/2: a polynomial for 2^f (SLEEF's coefficients), n added to the exponent.
+inline vfloat exp2_of(vfloat t) {
+  const vint under = t < kLowestPower;
+  const vfloat clamped = under ? broadcast(kLowestPower) : t;
+  const vfloat shift = broadcast(12582912.f);  // 1.5 · 2^23: adding it rounds to a whole number
+  const vfloat shifted = clamped + shift;
+  const vfloat f = clamped - (shifted - shift);
+  vfloat p = broadcast(0.1535920892e-3f);
+  p = p * f + 0.1339262701e-2f;
+  p = p * f + 0.9618384764e-2f;
+  p = p * f + 0.5550347269e-1f;
+  p = p * f + 0.2402264476f;
+  p = p * f + 0.6931471825f;
+  p = p * f + 1.f;
+  const vint exponent = ((vint)shifted - (vint)shift + 127) << 23;
+  return under ? vfloat{} : p * (vfloat)exponent;
+}
+
+inline float exp2_of(float t) { return exp2_of(broadcast(t))[0]; }
+
+// Whether every lane is finite: x · 0 is 0 for those, NaN for the others.
+inline bool all_finite(vfloat x) { return sum_of(x * 0.f) == 0.f; }
+
+}  // namespace regard

@@ -1,0 +1,93 @@
+// The one matrix-product kernel everything is made of, written so that its sums stay in registers.
+#pragma once
+
+#include <cstdint>
+
+#include "lanes.h"
+
+namespace regard {
+
+// Registers: kRows · kVectors sums, kVectors of b and one of a, of 16 (AVX2) or 32 (AVX-512).
+constexpr int kRows = 6;
+constexpr int kVectors = kLanes == 16 ? 4 : 2;
+constexpr int kPanel = kVectors * kLanes;  // columns of one pass
+
+// sums[i][j] += Σ_s a[i · a_row + s · a_step] · b[s · b_step + j · kLanes …]
+template <int R, int V>
+[[gnu::always_inline]] inline void multiply(vfloat (&sums)[R][V], const float *a, int64_t a_row, int64_t a_step,
+                                            const float *b, int64_t b_step, int64_t steps) {
+  for (int64_t s = 0; s < steps; s++) {
+    vfloat right[V];
+#pragma GCC unroll 4
+    for (int j = 0; j < V; j++) right[j] = load(b + s * b_step + j * kLanes);
+#pragma GCC unroll 12
+    for (int i = 0; i < R; i++) {
+      const vfloat left = broadcast(a[i * a_row + s * a_step]);
+#pragma GCC unroll 4
+      for (int j = 0; j < V; j++) sums[i][j] += left * right[j];
+    }
+  }
+}
+
+// Calls kernel with the constant R for every group of rows; groups are as even as can be, none above `most`.
+template <int Most, typename Kernel>
+inline void for_row_groups(int64_t rows, Kernel kernel) {
+  const int64_t groups = (rows + Most - 1) / Most;
+  int64_t row = 0;
+  for (int64_t g = 0; g < groups; g++) {
+    const int64_t size = (rows - row + groups - g - 1) / (groups - g);
+    switch (size) {
+      case 1: kernel(row, std::integral_constant<int, 1>()); break;
+      case 2: kernel(row, std::integral_constant<int, 2>()); break;
+      case 3: kernel(row, std::integral_constant<int, 3>()); break;
+      case 4: kernel(row, std::integral_constant<int, 4>()); break;
+      case 5: kernel(row, std::integral_constant<int, 5>()); break;
+      default: kernel(row, std::integral_constant<int, 6>()); break;
+    }
+    row += size;
+  }
+}
+
+// Calls kernel with the constant V for every run of up to kVectors vectors of columns.
+template <typename Kernel>
+inline void for_column_groups(int64_t columns, Kernel kernel) {
+  for (int64_t column = 0; column < columns; column += kPanel) {
+    const int64_t vectors = (columns - column) / kLanes;
+    if (vectors >= kVectors) {
+      kernel(column, std::integral_constant<int, kVectors>());
+    } else if (vectors == 3) {
+      kernel(column, std::integral_constant<int, kVectors < 3 ? kVectors : 3>());
+    } else if (vectors == 2) {
+      kernel(column, std::integral_constant<int, 2>());
+    } else {
+      kernel(column, std::integral_constant<int, 1>());
+    }
+  }
+}
+
+// c [rows, columns] = factor[row] · c + a · b, with a[i, s] at a[i · a_row + s · a_step]; columns are whole vectors.
+//
+// `factor` NULL stands for 1. Serves weights · values, and in the backward pass both transposed products.
+inline void accumulate_product(const float *a, int64_t a_row, int64_t a_step, const float *b, int64_t b_step,
+                               int64_t steps, float *c, int64_t c_row, int64_t rows, int64_t columns,
+                               const float *factor) {
+  for_column_groups(columns, [&](int64_t column, auto vectors) {
+    for_row_groups<kRows>(rows, [&](int64_t row, auto size) {
+      constexpr int R = decltype(size)::value, V = decltype(vectors)::value;
+      vfloat sums[R][V];
+#pragma GCC unroll 12
+      for (int i = 0; i < R; i++) {
+        const vfloat scale = broadcast(factor == nullptr ? 1.f : factor[row + i]);
+#pragma GCC unroll 4
+        for (int j = 0; j < V; j++) sums[i][j] = scale * load(c + (row + i) * c_row + column + j * kLanes);
+      }
+      multiply<R, V>(sums, a + row * a_row, a_row, a_step, b + column, b_step, steps);
+#pragma GCC unroll 12
+      for (int i = 0; i < R; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < V; j++) store(c + (row + i) * c_row + column + j * kLanes, sums[i][j]);
+    });
+  });
+}
+
+}  // namespace regard
