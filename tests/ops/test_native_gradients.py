@@ -12,8 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from regard.ops import Allowed, Causal, Documents, Padding, SlidingWindow, attend
+from regard.ops import ALiBi, Allowed, Causal, Documents, Padding, SlidingWindow, attend
 from regard.ops._backends import native
 from regard.ops._validate import make_call
 from regard.ops.testing import error_budget
@@ -251,3 +252,37 @@ def test_no_gradient_is_computed_that_nobody_wants() -> None:
         alone = native.backward(call, done, upstream, wanted)
         assert [found is not None for found in alone] == list(wanted)
         assert torch.equal(alone[number], whole[number])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("q_len", [5, 70])
+def test_a_bias_by_rule_has_the_gradients_of_its_tensor(q_len: int) -> None:
+    """``ALiBi`` is read inside the kernels; a second derivative goes through the definition, which needs it written out."""
+    slopes = torch.tensor([0.5, 0.25])
+    tensors = inputs(q_len, 90)
+    upstream = random(1, 2, q_len, 16, seed=9)
+    place, key = torch.arange(90 - q_len, 90)[:, None], torch.arange(90)[None]
+    written = -slopes[:, None, None] * (place - key).abs()
+    options = {"mask": Causal(), "backend": "native"}
+    torch.testing.assert_close(
+        gradients(tensors, upstream, bias=ALiBi(slopes), mask=Causal()),
+        gradients(tensors, upstream, bias=written[None], mask=Causal()),
+    )
+    leaves = {name: tensor.detach().requires_grad_() for name, tensor in tensors.items()}
+    seconds = []
+    for bias in (ALiBi(slopes), written[None]):
+        output = attend(**leaves, bias=bias, **options)
+        (first,) = torch.autograd.grad(output.sin().sum(), leaves["key"], create_graph=True)
+        seconds.append(torch.autograd.grad(first.square().sum(), leaves["query"])[0])
+    torch.testing.assert_close(*seconds)
+
+
+def test_tensors_without_memory_go_through() -> None:
+    """What exporters and planners run: shapes only, in a mode that no compiler has announced."""
+    with FakeTensorMode():
+        query, key, value = (torch.empty(2, 2, 12, 16, requires_grad=True) for _ in range(3))
+        for bias in (None, ALiBi(torch.empty(2))):
+            output = attend(query, key, value, mask=Causal(), bias=bias, backend="native")
+            assert output.shape == (2, 2, 12, 16)
+            output.sum().backward()
+            assert query.grad is not None
+            assert query.grad.shape == query.shape

@@ -44,6 +44,14 @@ def tensors_of(value: object) -> list[torch.Tensor]:
     return []
 
 
+def assert_equal_but_for_rounding(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    """Compare outputs of layers in float32, whose rounding grows with the largest value that passed through them.
+
+    CLIP's image states reach 106 here, where eager's own distance from float64 is 1.4e-4.
+    """
+    torch.testing.assert_close(ours, theirs, atol=2e-5 * max(1.0, float(theirs.abs().max()) / 10), rtol=1e-4)
+
+
 def real_queries(weights: torch.Tensor, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     """Which rows belong to real tokens: [batch, q], by the attention mask where it is about these queries."""
     keep = inputs.get("attention_mask")
@@ -95,7 +103,7 @@ def test_regard_serves_the_same_output(name, implementation):
         real = torch.ones(theirs.shape[:2], dtype=torch.bool) if theirs.dim() > 1 else ...
         if theirs.dim() == 3:
             real = real_queries(theirs[:, None], inputs)
-        torch.testing.assert_close(ours[real], theirs[real], atol=2e-5, rtol=1e-4)
+        assert_equal_but_for_rounding(ours[real], theirs[real])
     assert [layer.name for layer in within.layers] == [layer.name for layer in beside.layers]
     for ours, theirs in zip(within.layers, beside.layers, strict=True):
         real = real_queries(theirs.rows, inputs)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from regard.ops._backends import native, reference, tiled
 from regard.ops._backends import torch as sdpa
@@ -38,8 +39,8 @@ def run_native(call: Call) -> Tensor:
     """The output by ``native``, differentiable any number of times."""
     if call.is_empty:
         return reference.forward(call.with_dense_bias())  # zeros, or nothing: there is no work for a kernel
-    if torch.compiler.is_compiling():
-        return _run_native_op(call)
+    if torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None:
+        return _run_native_op(call.with_dense_bias())  # a mode, FakeTensorMode say, has tensors without memory
     if not call.needs_grad:
         output = native.forward(call).output
         assert output is not None
@@ -65,7 +66,7 @@ def with_inputs(call: Call, inputs: tuple[Tensor | None, ...]) -> Call:
 def _differentiable(call: Call, inputs: tuple[Tensor | None, ...], grad: Tensor, wanted: tuple[bool, ...]) -> Grads:
     """Gradients through ``reference``, connected to the inputs and to ``grad`` so that they can be differentiated."""
     chosen = [tensor for tensor, want in zip(inputs, wanted, strict=True) if want and tensor is not None]
-    output = reference.forward(with_inputs(call, inputs))
+    output = reference.forward(with_inputs(call, inputs).with_dense_bias())
     grads = iter(torch.autograd.grad(output, chosen, grad, create_graph=True, allow_unused=True))
     return tuple(next(grads) if want else None for want in wanted)
 
@@ -109,10 +110,10 @@ class _Native(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[None, *Grads]:
         wanted = ctx.needs_input_grad[1:]
-        inputs = ctx.saved_tensors[: len(wanted)]
+        saved = ctx.saved_tensors  # once: under gradient checkpointing, reading it recomputes and hands over
+        inputs, (output, lse) = saved[: len(wanted)], saved[len(wanted) : len(wanted) + 2]
         if torch.is_grad_enabled():
             return None, *_differentiable(ctx.call, inputs, grad, wanted)
-        output, lse = ctx.saved_tensors[len(wanted) : len(wanted) + 2]
         found = native.backward(with_inputs(ctx.call, inputs), native.Done(output, lse, []), grad, wanted)
         return None, *(
             found.to(tensor.dtype) if tensor is not None and found is not None else None

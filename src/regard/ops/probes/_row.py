@@ -64,6 +64,10 @@ def scaled(value: Tensor, share: Float[Tensor, "batch heads q"]) -> Tensor:
     return torch.where(value == 0, 0, share * value)
 
 
+def _as_answered(answer: Answer) -> Any:  # has a name, so that a state can be pickled
+    return answer.values
+
+
 class RowState(State):
     """The rows seen so far, one piece per strip, joined when they are asked for.
 
@@ -78,7 +82,7 @@ class RowState(State):
     ) -> None:
         self._name = name
         self._rows = rows
-        self._answered = answered or (lambda answer: answer.values)
+        self._answered = answered or _as_answered
         self._pieces: list[Any] = []
         self._batch: int | None = None
 
