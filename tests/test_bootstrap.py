@@ -50,7 +50,9 @@ def _refused(result: subprocess.CompletedProcess[str], said: str, checkout: Path
 
 def _wanted(checkout: Path) -> bytes:
     """What a stamp holds when everything is installed."""
-    line = next(line for line in (checkout / "scripts/bootstrap").read_text().splitlines() if line.startswith("wanted="))
+    line = next(
+        line for line in (checkout / "scripts/bootstrap").read_text().splitlines() if line.startswith("wanted=")
+    )
     return subprocess.run(
         ["bash", "-c", f'{line}; printf "%s\\n" "$wanted"'],
         cwd=checkout,
