@@ -256,7 +256,7 @@ def test_no_gradient_is_computed_that_nobody_wants() -> None:
 
 @pytest.mark.parametrize("q_len", [5, 70])
 def test_a_bias_by_rule_has_the_gradients_of_its_tensor(q_len: int) -> None:
-    """``ALiBi`` is read inside the kernels; a second derivative goes through the definition, which needs it written out."""
+    """``ALiBi`` is read inside the kernels; a second derivative needs it written out, for the definition."""
     slopes = torch.tensor([0.5, 0.25])
     tensors = inputs(q_len, 90)
     upstream = random(1, 2, q_len, 16, seed=9)
