@@ -7,6 +7,7 @@ import torch
 
 from regard.bench import Plan, Report, Spread, Target, measure_rows, runner, setting, sides, table
 from regard.bench.report import PeerResult, RowResult
+from regard.bench.rows import shape
 from tests.bench.rows import tiny
 
 PLAN = Plan(threads=1, rounds=3, seconds=0.0)
@@ -186,7 +187,7 @@ def test_the_table_on_a_terminal_has_the_same_cells():
 
 
 def test_memory_is_measured_in_its_own_process():
-    row = tiny("memory", size=tiny().shape.__class__(1, 2, 1024, 64, 1024, 2), heat_map=64)
+    row = tiny("memory", size=shape(1, 2, 4096, 64), heat_map=64)
     held = torch.ones(200_000_000 // 4)  # what this process holds is not what the call takes
     (result,) = measured(row)
     assert held.numel()
