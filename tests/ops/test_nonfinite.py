@@ -254,7 +254,8 @@ def test_h1_in_half_types(backend: str, dtype: torch.dtype) -> None:
     clean = run(backend, tensors, mask=mask)
     dirty = run(backend, tensors | {n: poisoned(tensors[n], HIDDEN, NAN) for n in ("key", "value")}, mask=mask)
     for one, two in zip(dirty or (), clean or (), strict=False):
-        assert torch.equal(one, two)
+        # A row done again without what it may not see can be rounded another way.
+        torch.testing.assert_close(one, two, rtol=2 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps)
 
 
 @each_backend

@@ -187,22 +187,14 @@ class Decode {
         for (int64_t d = 0; d < value_dim_; d += kLanes)
           store(sum + d, mine * load(sum + d) + other * load(more + d));
       }
-    pack_queries(block, call_.query, call_.head_dim, call_.head_dim, call_.scale, space.queries);
-    auto careful = [&](int r, ColumnSums *columns, std::vector<float> &output) {
-      std::vector<float> panels(panel_floats(call_.kv_len, call_.head_dim)), copy(call_.kv_len * value_dim_);
-      pack_keys(call_, call_.key, call_.head_dim, unit.batch, unit.kv_head, 0, panels_of(call_.kv_len), panels.data());
-      if (value_dim_ > 0) pack_values(call_, unit.batch, unit.kv_head, 0, call_.kv_len, copy.data());
-      const Values values{value_dim_ > 0 ? copy.data() : nullptr, value_dim_};
-      careful_row(plan_, block, r, space.queries + r * call_.head_dim, panels.data(), values, columns, output);
-    };
     const Strip strip = this->strip(index);
     if (!plan_.columns) {
-      finish_block(plan_, block, rows, sums, value_dim_, plan_.strip ? &strip : nullptr, nullptr, careful);
+      finish_block(plan_, block, rows, sums, value_dim_, plan_.strip ? &strip : nullptr, nullptr);
       return;
     }
     ColumnSums columns(plan_, unit, 0, rows_, space.columns);
     columns.clear();
-    finish_block(plan_, block, rows, sums, value_dim_, &strip, &columns, careful);
+    finish_block(plan_, block, rows, sums, value_dim_, &strip, &columns);
     columns.flush();
   }
 

@@ -16,20 +16,25 @@ namespace {
 constexpr double kSmallWork = 2e6;                  // multiply-adds below which one thread is faster than two
 constexpr int64_t kLargestStrip = int64_t{1} << 21;  // floats (8 MiB) a thread's strip may take
 
+template <typename Element>
 struct Workspace {
-  float *queries, *sums, *scores, *bases, *panels, *values;
-  float *top_scores;
+  Element *queries, *panels, *values;
+  bfloat16 *weights;  // of a tile, where elements are pairs
+  float *sums, *scores, *bases, *top_scores;
   int32_t *top_keys;
   double *columns;
 };
 
-// One forward call: what is decided once for all blocks.
+// One forward call: what is decided once for all blocks. Products are of floats, or of pairs of bfloat16.
+template <typename Element>
 class Forward {
+  static constexpr bool kPairs = std::is_same_v<Element, bfloat16_pair>;
+
  public:
   explicit Forward(const regard_call &call)
       : call_(call), plan_(call), adjustment_(call), layout_(call, block_rows(call, plan_)) {
     wants_output_ = call.value.data != nullptr && call.output.data != nullptr;
-    dim_ = call.head_dim;
+    dim_ = elements_of<Element>(call.head_dim);
     value_dim_ = wants_output_ ? padded_value_dim(call) : 0;
     tiles_ = plan_.strip ? call.kv_len / kTile + 2 : 1;
     const double work = double(call.batch) * call.num_heads * call.q_len * call.kv_len * (dim_ + value_dim_);
@@ -43,11 +48,10 @@ class Forward {
 
   void run() {
     const int64_t kv_units = call_.batch * call_.num_kv_heads;
-    const int64_t panels = panel_floats(call_.kv_len, dim_), values = copies_values() ? call_.kv_len * value_dim_ : 0;
     const int64_t shared = packs_inside_ ? 0 : kv_units;
-    Lease packed(Lease::padded<float>(shared * panels) + Lease::padded<float>(shared * values));
-    panels_ = packed.array<float>(shared * panels);
-    values_ = packed.array<float>(shared * values);
+    Lease packed(Lease::padded<Element>(shared * panels_size()) + Lease::padded<Element>(shared * values_size()));
+    panels_ = packed.array<Element>(shared * panels_size());
+    values_ = packed.array<Element>(shared * values_size());
     if (!packs_inside_) pack_ahead();
 
     find_column_places();
@@ -57,8 +61,8 @@ class Forward {
 
     const std::size_t each = workspace_bytes();
     Lease memory(each * threads_);
-    std::vector<Workspace> spaces(threads_);
-    for (Workspace &space : spaces) space = cut(memory);
+    std::vector<Workspace<Element>> spaces(threads_);
+    for (Workspace<Element> &space : spaces) space = cut(memory);
     clear_columns(call_);
 
     std::atomic<bool> failed{false};
@@ -85,36 +89,41 @@ class Forward {
     return std::clamp<int64_t>(kLargestStrip / std::max<int64_t>(call.kv_len, 1) / kRows * kRows, kRows, kBlock);
   }
 
-  bool copies_values() const { return wants_output_ && !values_in_place(call_); }
+  // Values are read where they are if they are floats in whole vectors.
+  bool copies_values() const {
+    return wants_output_ && (kPairs || call_.dtype != REGARD_FLOAT32 || call_.value_dim % kLanes != 0);
+  }
+
+  int64_t panels_size() const { return panel_size(call_.kv_len, dim_); }
+  int64_t values_size() const { return copies_values() ? elements_of<Element>(call_.kv_len) * value_dim_ : 0; }
 
   int64_t first_row(int64_t part) const {
     return std::min(layout_.rows, part * layout_.blocks / parts_ * layout_.block_rows);
   }
 
   std::size_t workspace_bytes() const {
-    std::size_t bytes = Lease::padded<float>(kBlock * dim_) + Lease::padded<float>(kBlock * value_dim_) +
-                        Lease::padded<float>(tiles_ * kBlock * kTile) + Lease::padded<float>(tiles_ * kBlock);
+    std::size_t bytes = Lease::padded<Element>(kBlock * dim_) + Lease::padded<float>(kBlock * value_dim_) +
+                        Lease::padded<float>(tiles_ * kBlock * kTile) + Lease::padded<float>(tiles_ * kBlock) +
+                        Lease::padded<bfloat16>(kPairs ? kBlock * kTile : 0);
     bytes += Lease::padded<float>(top_lanes()) + Lease::padded<int32_t>(top_lanes());
-    if (packs_inside_) {
-      bytes += Lease::padded<float>(panel_floats(call_.kv_len, dim_));
-      if (copies_values()) bytes += Lease::padded<float>(call_.kv_len * value_dim_);
-    }
+    if (packs_inside_) bytes += Lease::padded<Element>(panels_size()) + Lease::padded<Element>(values_size());
     return bytes;
   }
 
   int64_t top_lanes() const { return int64_t{kBlock} * TopList::lanes(plan_.gathered.k); }
 
-  Workspace cut(Lease &memory) const {
-    Workspace space{};
-    space.queries = memory.array<float>(kBlock * dim_);
+  Workspace<Element> cut(Lease &memory) const {
+    Workspace<Element> space{};
+    space.queries = memory.array<Element>(kBlock * dim_);
     space.sums = memory.array<float>(kBlock * value_dim_);
     space.scores = memory.array<float>(tiles_ * kBlock * kTile);
     space.bases = memory.array<float>(tiles_ * kBlock);
+    space.weights = memory.array<bfloat16>(kPairs ? kBlock * kTile : 0);
     space.top_scores = memory.array<float>(top_lanes());
     space.top_keys = memory.array<int32_t>(top_lanes());
     if (packs_inside_) {
-      space.panels = memory.array<float>(panel_floats(call_.kv_len, dim_));
-      if (copies_values()) space.values = memory.array<float>(call_.kv_len * value_dim_);
+      space.panels = memory.array<Element>(panels_size());
+      space.values = memory.array<Element>(values_size());
     }
     return space;
   }
@@ -125,10 +134,10 @@ class Forward {
     parallel_for(kv_units * steps, usable_threads(threads_, kv_units * steps), [&](int64_t task, int) {
       const int64_t unit = task / steps, first = task % steps * step, end = std::min(panels, first + step);
       const int64_t batch = unit / call_.num_kv_heads, head = unit % call_.num_kv_heads;
-      pack_keys(call_, call_.key, dim_, batch, head, first, end, panels_ + unit * panel_floats(call_.kv_len, dim_));
+      pack_keys(call_, batch, head, first, end, panels_ + unit * panels_size());
       if (copies_values())
         pack_values(call_, batch, head, first * kPanel, std::min(call_.kv_len, end * kPanel),
-                    values_ + unit * call_.kv_len * value_dim_);
+                    values_ + unit * values_size());
     });
   }
 
@@ -148,21 +157,17 @@ class Forward {
     return parts_ == 1 ? columns_ + thread * largest_part_ : columns_ + places_[unit * parts_ + part];
   }
 
-  void part(int64_t index, int64_t number, int thread, const Workspace &space) {
+  void part(int64_t index, int64_t number, int thread, const Workspace<Element> &space) {
     const Unit unit = layout_.unit(call_, index);
     const int64_t kv_unit = unit.batch * call_.num_kv_heads + unit.kv_head;
-    const float *panels = panels_ + kv_unit * panel_floats(call_.kv_len, dim_);
-    Values values{nullptr, 0};
+    const Element *panels = packs_inside_ ? space.panels : panels_ + kv_unit * panels_size();
+    Values values{packs_inside_ ? space.values : values_ + kv_unit * values_size(), value_dim_};
     if (packs_inside_) {
-      pack_keys(call_, call_.key, dim_, unit.batch, unit.kv_head, 0, panels_of(call_.kv_len), space.panels);
+      pack_keys(call_, unit.batch, unit.kv_head, 0, panels_of(call_.kv_len), space.panels);
       if (copies_values()) pack_values(call_, unit.batch, unit.kv_head, 0, call_.kv_len, space.values);
-      panels = space.panels;
     }
-    if (copies_values()) {
-      values = {packs_inside_ ? space.values : values_ + kv_unit * call_.kv_len * value_dim_, value_dim_};
-    } else if (wants_output_) {
-      values = {row_of<float>(call_.value, unit.batch, unit.kv_head, 0), call_.value.row};
-    }
+    if (wants_output_ && !copies_values())
+      values = {row_of<Element>(call_.value, unit.batch, unit.kv_head, 0), call_.value.row};
     const int64_t first = first_row(number), end = first_row(number + 1);
     if (!plan_.columns) {
       for (int64_t row = first; row < end; row += layout_.block_rows)
@@ -181,12 +186,22 @@ class Forward {
     ColumnSums(plan_, unit, first_row(number), first_row(number + 1), column_place(index, number, 0)).flush();
   }
 
-  void block(const Block &block, const float *panels, const Values &values, const Workspace &space,
+  // Rows of values, from the first key on: data[key / kValues · row + …].
+  struct Values {
+    const Element *data;
+    int64_t row;
+  };
+
+  void block(const Block &block, const Element *panels, const Values &values, const Workspace<Element> &space,
              ColumnSums *columns) const {
     RowStatistics rows;
     rows.begin(block.rows, plan_.gathered.k, space.top_scores, space.top_keys);
     std::fill(space.sums, space.sums + block.rows * value_dim_, 0.f);
-    pack_queries(block, call_.query, dim_, dim_, call_.scale, space.queries);
+    if constexpr (kPairs) {
+      pack_queries(block, space.queries);
+    } else {
+      pack_queries(block, call_.query, dim_, dim_, call_.scale, space.queries);
+    }
     Strip strip{space.scores, space.bases, kBlock, 0, {block.first_key, block.end_key}};
     const bool masked = call_.mask.low != nullptr || call_.mask.tiles != nullptr;
     vfloat largest[kBlock];
@@ -199,16 +214,16 @@ class Forward {
         continue;
       }
       tile_scores(block, adjustment_, space.queries, dim_, panels, key, width, scores, largest);
-      soften_tile(block, plan_.gathered, key, width, largest, scores, rows);
+      soften_tile<kPairs>(block, plan_.gathered, key, width, largest, scores, rows, space.weights);
       std::copy(rows.largest, rows.largest + block.rows, bases);
-      if (wants_output_)
-        accumulate_product(scores, kTile, 1, values.data + key * values.row, values.row, keys, space.sums, value_dim_,
-                           block.rows, value_dim_, rows.factor);
+      if (!wants_output_) continue;
+      const Element *weights = kPairs ? reinterpret_cast<const Element *>(space.weights)
+                                      : reinterpret_cast<const Element *>(scores);
+      accumulate_product(weights, kTile / kValues<Element>, 1, values.data + key / kValues<Element> * values.row,
+                         values.row, elements_of<Element>(keys), space.sums, value_dim_, block.rows, value_dim_,
+                         rows.factor);
     }
-    auto careful = [&](int r, ColumnSums *sums, std::vector<float> &output) {
-      careful_row(plan_, block, r, space.queries + r * dim_, panels, values, sums, output);
-    };
-    finish_block(plan_, block, rows, space.sums, value_dim_, plan_.strip ? &strip : nullptr, columns, careful);
+    finish_block(plan_, block, rows, space.sums, value_dim_, plan_.strip ? &strip : nullptr, columns);
   }
 
   const regard_call &call_;
@@ -218,11 +233,17 @@ class Forward {
   bool wants_output_, packs_inside_;
   int threads_;
   int64_t dim_, value_dim_, tiles_, parts_;
-  float *panels_ = nullptr, *values_ = nullptr;
+  Element *panels_ = nullptr, *values_ = nullptr;
   double *columns_ = nullptr;
   std::vector<int64_t> places_;
   int64_t total_parts_ = 0, largest_part_ = 0;
 };
+
+void forward(const regard_call &call) {
+  if constexpr (kPairProducts)
+    if (call.dtype == REGARD_BFLOAT16) return Forward<bfloat16_pair>(call).run();
+  Forward<float>(call).run();
+}
 
 }  // namespace
 }  // namespace regard
@@ -232,7 +253,7 @@ int32_t regard_forward(const regard_call *call) {
     if (regard::is_decoding(*call))
       regard::decode(*call);
     else
-      regard::Forward(*call).run();
+      regard::forward(*call);
   } catch (const std::bad_alloc &) {
     return REGARD_OUT_OF_MEMORY;
   }

@@ -28,6 +28,13 @@ constexpr int kLanes = REGARD_LANES;
 #define REGARD_AVX512 0
 #endif
 
+// Whether the CPU adds up products of pairs of bfloat16 by itself. A test may set REGARD_PAIRS to build that code for others.
+#if defined(REGARD_PAIRS) || (REGARD_AVX512 && defined(__AVX512BF16__))
+constexpr bool kPairProducts = true;
+#else
+constexpr bool kPairProducts = false;
+#endif
+
 typedef float vfloat __attribute__((vector_size(4 * kLanes)));
 typedef int32_t vint __attribute__((vector_size(4 * kLanes)));
 typedef float vfloat_unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
@@ -37,11 +44,17 @@ typedef uint32_t vword __attribute__((vector_size(4 * kLanes)));
 struct bfloat16 {
   uint16_t bits;
 };
+// Two neighbours along a sum of products, the earlier in the low half.
+struct bfloat16_pair {
+  uint32_t bits;
+};
 struct float16 {
   uint16_t bits;
 };
 
 inline vfloat broadcast(float x) { return x - vfloat{}; }
+
+inline vword broadcast(bfloat16_pair x) { return x.bits - vword{}; }
 
 inline vint broadcast_int(int32_t x) { return x - vint{}; }
 
@@ -55,6 +68,19 @@ inline vfloat as_float(vint x) { return __builtin_convertvector(x, vfloat); }
 
 // NaN in `x` is dropped, NaN in `m` kept: what a running maximum wants, which NaN scores must not stop.
 inline vfloat max_of(vfloat x, vfloat m) { return x > m ? x : m; }
+
+inline vfloat multiply_add(vfloat left, vfloat right, vfloat sum) { return sum + left * right; }
+
+// Lanes are pairs: both products are added. The instruction takes subnormal numbers for 0.
+inline vfloat multiply_add(vword left, vword right, vfloat sum) {
+#if REGARD_AVX512 && defined(__AVX512BF16__)
+  return (vfloat)_mm512_dpbf16_ps((__m512)sum, (__m512bh)left, (__m512bh)right);
+#else
+  const vword high = broadcast(bfloat16_pair{0xffff0000});
+  sum += (vfloat)(left & high) * (vfloat)(right & high);
+  return sum + (vfloat)(left << 16) * (vfloat)(right << 16);
+#endif
+}
 
 inline vfloat abs_of(vfloat x) { return (vfloat)((vint)x & broadcast_int(0x7fffffff)); }
 
@@ -76,6 +102,12 @@ inline vfloat load(const bfloat16 *p) {
   return (vfloat)(__builtin_convertvector(half, vword) << 16);
 }
 
+typedef uint32_t vword_unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+
+inline vword load(const bfloat16_pair *p) { return *reinterpret_cast<const vword_unaligned *>(p); }
+
+inline void store(bfloat16_pair *p, vword x) { *reinterpret_cast<vword_unaligned *>(p) = x; }
+
 // Rounds to nearest, ties to even; a NaN stays one.
 inline void store(bfloat16 *p, vfloat x) {
   vword word = (vword)x;
@@ -83,6 +115,16 @@ inline void store(bfloat16 *p, vfloat x) {
   vword nan = (word >> 16) | 0x40;
   vhalf half = __builtin_convertvector((vword)(x != x ? (vint)nan : (vint)rounded), vhalf);
   std::memcpy(p, &half, sizeof half);
+}
+
+// The same by one instruction where there is one, which takes subnormal numbers for 0.
+inline void store_normal(bfloat16 *p, vfloat x) {
+#if REGARD_AVX512 && defined(__AVX512BF16__)
+  const __m256bh half = _mm512_cvtneps_pbh((__m512)x);
+  std::memcpy(p, &half, sizeof half);
+#else
+  store(p, x);
+#endif
 }
 
 inline vfloat load(const float16 *p) {

@@ -5,19 +5,42 @@
 
 namespace regard {
 
-// Transposes `count` rows of `dim` values into panels of kPanel rows: out[panel][d][row in panel], zeros behind the end.
-template <typename T>
-inline void pack_panel(const T *rows, int64_t row_stride, int64_t count, int64_t dim, float *out) {
+// How many values of a row one element holds.
+template <typename Element>
+constexpr int64_t kValues = std::is_same_v<Element, bfloat16_pair> ? 2 : 1;
+
+template <typename Element>
+inline int64_t elements_of(int64_t values) {
+  return (values + kValues<Element> - 1) / kValues<Element>;
+}
+
+// The first elements of a row, one per lane: values as floats, or the bits of pairs. Zeros behind the last value.
+template <typename Element, typename T>
+inline vfloat load_elements(const T *row, int64_t values) {
+  if constexpr (kValues<Element> == 1) {
+    return load_first(row, values);
+  } else {
+    T part[2 * kLanes] = {};
+    std::memcpy(part, row, sizeof(T) * std::min<int64_t>(values, 2 * kLanes));
+    return load(reinterpret_cast<const float *>(part));
+  }
+}
+
+// Transposes `count` rows of `dim` values into a panel of kPanel rows: out[element][row in panel], zeros behind the end.
+template <typename Element, typename T>
+inline void pack_panel(const T *rows, int64_t row_stride, int64_t count, int64_t dim, Element *out) {
+  constexpr int64_t kStep = kLanes * kValues<Element>;
   for (int64_t column = 0; column < kPanel; column += kLanes) {
     const int64_t present = std::clamp<int64_t>(count - column, 0, kLanes);
     const T *from = rows + column * row_stride;
-    for (int64_t d = 0; d < dim; d += kLanes) {
-      const int64_t width = std::min<int64_t>(kLanes, dim - d);
+    for (int64_t d = 0; d < dim; d += kStep) {
       vfloat square[kLanes];
       for (int i = 0; i < kLanes; i++)
-        square[i] = i < present ? load_first(from + i * row_stride + d, width) : vfloat{};
+        square[i] = i < present ? load_elements<Element>(from + i * row_stride + d, dim - d) : vfloat{};
       transpose(square);
-      for (int64_t i = 0; i < width; i++) store(out + (d + i) * kPanel + column, square[i]);
+      float *to = reinterpret_cast<float *>(out) + elements_of<Element>(d) * kPanel + column;
+      const int64_t width = elements_of<Element>(std::min(kStep, dim - d));
+      for (int64_t i = 0; i < width; i++) store(to + i * kPanel, square[i]);
     }
   }
 }
@@ -37,15 +60,17 @@ inline void pack_rows(const T *rows, int64_t row_stride, int64_t count, int64_t 
 
 inline int64_t panels_of(int64_t keys) { return (keys + kPanel - 1) / kPanel; }
 
-inline int64_t panel_floats(int64_t keys, int64_t dim) { return panels_of(keys) * kPanel * dim; }
+inline int64_t panel_size(int64_t keys, int64_t elements) { return panels_of(keys) * kPanel * elements; }
 
-inline void pack_keys(const regard_call &call, const regard_tensor &tensor, int64_t dim, int64_t batch, int64_t kv_head,
-                      int64_t first_panel, int64_t end_panel, float *out) {
+template <typename Element>
+inline void pack_keys(const regard_call &call, int64_t batch, int64_t kv_head, int64_t first_panel, int64_t end_panel,
+                      Element *out) {
   by_dtype(call.dtype, [&](auto *type) {
     using T = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
     for (int64_t panel = first_panel; panel < end_panel; panel++) {
       const int64_t key = panel * kPanel;
-      pack_panel(row_of<T>(tensor, batch, kv_head, key), tensor.row, call.kv_len - key, dim, out + key * dim);
+      pack_panel(row_of<T>(call.key, batch, kv_head, key), call.key.row, call.kv_len - key, call.head_dim,
+                 out + key * elements_of<Element>(call.head_dim));
     }
   });
 }
@@ -60,18 +85,19 @@ inline void pack_queries(const Block &block, const regard_tensor &tensor, int64_
   });
 }
 
-// The values of one kv head as float rows of whole vectors: in place where they already are, else a copy.
-struct Values {
-  const float *data;
-  int64_t row;
-};
+// Queries as they are, [row][pair]: a factor would be rounded.
+inline void pack_queries(const Block &block, bfloat16_pair *out) {
+  const int64_t dim = block.call.head_dim, pairs = elements_of<bfloat16_pair>(dim);
+  for (int r = 0; r < block.rows; r++) {
+    out[(r + 1) * pairs - 1] = {};
+    std::memcpy(out + r * pairs, row_of<bfloat16>(block.call.query, block.batch, block.head[r], block.query[r]),
+                sizeof(bfloat16) * dim);
+  }
+}
 
 inline int64_t padded_value_dim(const regard_call &call) { return round_up(call.value_dim, kLanes); }
 
-inline bool values_in_place(const regard_call &call) {
-  return call.dtype == REGARD_FLOAT32 && call.value_dim % kLanes == 0;
-}
-
+// Values of the keys [first, end) of a kv head as rows of whole vectors.
 inline void pack_values(const regard_call &call, int64_t batch, int64_t kv_head, int64_t first, int64_t end,
                         float *out) {
   const int64_t padded = padded_value_dim(call);
@@ -80,6 +106,20 @@ inline void pack_values(const regard_call &call, int64_t batch, int64_t kv_head,
     pack_rows(row_of<T>(call.value, batch, kv_head, first), call.value.row, end - first, call.value_dim, padded, 1.f,
               out + first * padded);
   });
+}
+
+// The same with two keys to a row, out[key / 2][value]; `first` is even.
+inline void pack_values(const regard_call &call, int64_t batch, int64_t kv_head, int64_t first, int64_t end,
+                        bfloat16_pair *out) {
+  const int64_t dim = call.value_dim, padded = padded_value_dim(call);
+  for (int64_t key = first; key < end; key += 2) {
+    const bfloat16 *row = row_of<bfloat16>(call.value, batch, kv_head, key);
+    for (int64_t d = 0; d < padded; d += kLanes) {
+      const vfloat low = d < dim ? load_first(row + d, dim - d) : vfloat{};
+      const vfloat high = d < dim && key + 1 < end ? load_first(row + call.value.row + d, dim - d) : vfloat{};
+      store(out + key / 2 * padded + d, (vword)low >> 16 | (vword)high);
+    }
+  }
 }
 
 }  // namespace regard

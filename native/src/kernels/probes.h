@@ -5,7 +5,6 @@
 // added up in order at the end, so results do not depend on which thread came first.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "softmax.h"
@@ -32,7 +31,7 @@ struct RowEnd {
   float lse;
   float scale;   // weight = scale · exp(score − largest)
   float sink;    // share of the sink
-  bool regular;  // false: NaN or Inf is about, the row is done by `careful_row`
+  bool regular;  // false: NaN or Inf is about, the row is done again by `careful_row`
 };
 
 RowEnd end_row(const Block &block, int r, float largest, float sum);
@@ -94,21 +93,20 @@ class ColumnSums {
   std::vector<Part> parts_;
 };
 
-// What the careful way of a row needs: the row's output, and the column sums unless they are right already.
-using Careful = std::function<void(int r, ColumnSums *columns, std::vector<float> &output)>;
-
 // Ends a block: turns sums into outputs, writes lse, output and all probes. `sums` is [row][value_dim], padded.
 void finish_block(const ProbePlan &plan, const Block &block, RowStatistics &rows, float *sums, int64_t value_dim,
-                  const Strip *strip, ColumnSums *columns, const Careful &careful);
+                  const Strip *strip, ColumnSums *columns);
 
 // Sets the results that are added to to 0.
 void clear_columns(const regard_call &call);
 
+// Where a query's row of a WEIGHTS probe goes, NULL for nowhere.
+float *weights_row(const ProbePlan &plan, int64_t probe, const Block &block, int r);
+
+// A row in which NaN or Inf is about, from the definitions. Adds to `columns` and writes `output` unless they are NULL.
+void careful_row(const ProbePlan &plan, const Block &block, int r, ColumnSums *columns, float *output);
+
 // Writes what single rows are asked.
 void write_rows(const ProbePlan &plan, const Block &block, const RowEnd *ends, RowStatistics &rows, const Strip *strip);
-
-// A row in which NaN or Inf is about, straight from the definitions: only keys the row may see have a say.
-void careful_row(const ProbePlan &plan, const Block &block, int r, const float *query, const float *panels,
-                 const Values &values, ColumnSums *columns, std::vector<float> &scores);
 
 }  // namespace regard

@@ -1,4 +1,6 @@
 // The one matrix-product kernel everything is made of, written so that its sums stay in registers.
+//
+// Its elements are floats, or pairs of bfloat16 where the CPU multiplies those: then a step of a sum is two steps.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +15,18 @@ constexpr int kVectors = kLanes == 16 ? 4 : 2;
 constexpr int kPanel = kVectors * kLanes;  // columns of one pass
 
 // sums[i][j] += Σ_s a[i · a_row + s · a_step] · b[s · b_step + j · kLanes …]
-template <int R, int V>
-[[gnu::always_inline]] inline void multiply(vfloat (&sums)[R][V], const float *a, int64_t a_row, int64_t a_step,
-                                            const float *b, int64_t b_step, int64_t steps) {
+template <int R, int V, typename Element>
+[[gnu::always_inline]] inline void multiply(vfloat (&sums)[R][V], const Element *a, int64_t a_row, int64_t a_step,
+                                            const Element *b, int64_t b_step, int64_t steps) {
   for (int64_t s = 0; s < steps; s++) {
-    vfloat right[V];
+    decltype(load(b)) right[V];
 #pragma GCC unroll 4
     for (int j = 0; j < V; j++) right[j] = load(b + s * b_step + j * kLanes);
 #pragma GCC unroll 12
     for (int i = 0; i < R; i++) {
-      const vfloat left = broadcast(a[i * a_row + s * a_step]);
+      const auto left = broadcast(a[i * a_row + s * a_step]);
 #pragma GCC unroll 4
-      for (int j = 0; j < V; j++) sums[i][j] += left * right[j];
+      for (int j = 0; j < V; j++) sums[i][j] = multiply_add(left, right[j], sums[i][j]);
     }
   }
 }
@@ -68,7 +70,8 @@ inline void for_column_groups(int64_t columns, Kernel kernel) {
 // c [rows, columns] = factor[row] · c + a · b, with a[i, s] at a[i · a_row + s · a_step]; columns are whole vectors.
 //
 // `factor` NULL stands for 1. Serves weights · values, and in the backward pass both transposed products.
-inline void accumulate_product(const float *a, int64_t a_row, int64_t a_step, const float *b, int64_t b_step,
+template <typename Element>
+inline void accumulate_product(const Element *a, int64_t a_row, int64_t a_step, const Element *b, int64_t b_step,
                                int64_t steps, float *c, int64_t c_row, int64_t rows, int64_t columns,
                                const float *factor) {
   for_column_groups(columns, [&](int64_t column, auto vectors) {

@@ -129,10 +129,13 @@ struct Adjustment {
 };
 
 // Products of packed queries and the panels from `key` on: scores[r · kTile + j], and the largest of each row by lanes.
-inline void raw_scores(const float *queries, int64_t dim, int rows, const float *panels, int64_t key, int64_t width,
-                       float *scores, vfloat *largest) {
+//
+// Pairs are multiplied by `scale` here; floats were when they were packed.
+template <typename Element>
+inline void raw_scores(const Element *queries, int64_t dim, int rows, const Element *panels, int64_t key,
+                       int64_t width, float scale, float *scores, vfloat *largest) {
   for (int64_t j = 0; j < width; j += kPanel) {
-    const float *panel = panels + (key + j) * dim;
+    const Element *panel = panels + (key + j) * dim;
     for_row_groups<kRows>(rows, [&](int64_t row, auto size) {
       constexpr int R = decltype(size)::value;
       vfloat sums[R][kVectors] = {};
@@ -142,6 +145,7 @@ inline void raw_scores(const float *queries, int64_t dim, int rows, const float 
         vfloat most = j == 0 ? broadcast(kMasked) : largest[row + i];
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; v++) {
+          if (std::is_same_v<Element, bfloat16_pair>) sums[i][v] *= scale;
           store(scores + (row + i) * kTile + j + v * kLanes, sums[i][v]);
           most = max_of(sums[i][v], most);
         }
@@ -151,10 +155,11 @@ inline void raw_scores(const float *queries, int64_t dim, int rows, const float 
   }
 }
 
-// Final scores of a tile.
-inline void tile_scores(const Block &block, const Adjustment &adjustment, const float *queries, int64_t dim,
-                        const float *panels, int64_t key, int64_t width, float *scores, vfloat *largest) {
-  raw_scores(queries, dim, block.rows, panels, key, width, scores, largest);
+// Final scores of a tile. Rows of queries and panels have `dim` elements.
+template <typename Element>
+inline void tile_scores(const Block &block, const Adjustment &adjustment, const Element *queries, int64_t dim,
+                        const Element *panels, int64_t key, int64_t width, float *scores, vfloat *largest) {
+  raw_scores(queries, dim, block.rows, panels, key, width, block.call.scale, scores, largest);
   for (int r = 0; r < block.rows; r++)
     if (adjustment.needed(block, r, key, width))
       largest[r] = adjustment.apply(block, r, key, width, scores + r * kTile);

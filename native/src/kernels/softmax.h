@@ -44,10 +44,10 @@ inline float exponentials(float *scores, int count, float base) {
   return sum_of(sum);
 }
 
-// Turns the scores of a tile's row into exponentials and updates the row's statistics.
-template <bool kEntropy, bool kDistance, bool kTop>
+// Turns the scores of a tile's row into exponentials and updates the row's statistics. Element pairs want them rounded too.
+template <bool kEntropy, bool kDistance, bool kTop, bool kRounded>
 inline void soften_row(const Block &block, int r, int64_t key, int64_t width, vfloat tile_largest, float *scores,
-                       RowStatistics &rows) {
+                       bfloat16 *rounded, RowStatistics &rows) {
   const float before = rows.largest[r];
   const float largest = std::max(before, largest_of(tile_largest));
   const float base = base_of(largest);
@@ -77,6 +77,7 @@ inline void soften_row(const Block &block, int r, int64_t key, int64_t width, vf
                                          score, static_cast<int32_t>(key + j), lanes);
     }
     store(scores + j, e);
+    if (kRounded) store_normal(rounded + j, e);
     sum += e;
     if (kEntropy) entropy += power < kLowestPower ? vfloat{} : e * power;
     if (kDistance) distance += e * distances.at(key + j);
@@ -95,21 +96,24 @@ inline void soften_row(const Block &block, int r, int64_t key, int64_t width, vf
   rows.factor[r] = factor;
 }
 
-template <bool kEntropy, bool kDistance, bool kTop>
+template <bool kEntropy, bool kDistance, bool kTop, bool kRounded>
 inline void soften_rows(const Block &block, int64_t key, int64_t width, const vfloat *largest, float *scores,
-                        RowStatistics &rows) {
+                        bfloat16 *rounded, RowStatistics &rows) {
   for (int r = 0; r < block.rows; r++)
-    soften_row<kEntropy, kDistance, kTop>(block, r, key, width, largest[r], scores + r * kTile, rows);
+    soften_row<kEntropy, kDistance, kTop, kRounded>(block, r, key, width, largest[r], scores + r * kTile,
+                                                    rounded + r * kTile, rows);
 }
 
-// The same for all rows of a block: scores[r · kTile + j].
+// The same for all rows of a block: scores[r · kTile + j], and rounded[r · kTile + j] if asked for.
+template <bool kRounded = false>
 inline void soften_tile(const Block &block, const Gathered &gathered, int64_t key, int64_t width,
-                        const vfloat *largest, float *scores, RowStatistics &rows) {
-  auto run = gathered.k > 0 ? (gathered.distance ? soften_rows<true, true, true> : soften_rows<true, false, true>)
-             : gathered.distance ? soften_rows<true, true, false>
-             : gathered.entropy  ? soften_rows<true, false, false>
-                                 : soften_rows<false, false, false>;
-  run(block, key, width, largest, scores, rows);
+                        const vfloat *largest, float *scores, RowStatistics &rows, bfloat16 *rounded = nullptr) {
+  constexpr bool R = kRounded;
+  auto run = gathered.k > 0 ? (gathered.distance ? soften_rows<true, true, true, R> : soften_rows<true, false, true, R>)
+             : gathered.distance ? soften_rows<true, true, false, R>
+             : gathered.entropy  ? soften_rows<true, false, false, R>
+                                 : soften_rows<false, false, false, R>;
+  run(block, key, width, largest, scores, rounded, rows);
 }
 
 }  // namespace regard
