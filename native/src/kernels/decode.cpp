@@ -13,32 +13,43 @@ namespace {
 
 constexpr int64_t kMostRows = 16;
 constexpr int64_t kFewestKeys = 64;
-constexpr int64_t kStep = 32;          // keys brought into the first-level cache together
+constexpr int64_t kStep = 32;          // keys brought into the first-level cache together, whole vectors
 constexpr double kSmallWork = 1 << 19;  // multiply-adds below which one thread is faster than two
-constexpr int kDotRows = 4;
 
-// scores[r][j] = queries[r] · keys[j], rows of whole vectors.
-inline void dot_products(const float *queries, const float *keys, int64_t dim, int rows, int64_t count, float *scores) {
-  for_row_groups<kDotRows>(rows, [&](int64_t row, auto size) {
-    constexpr int R = decltype(size)::value;
-    for (int64_t j = 0; j < count; j += 2) {  // an odd last key computes its neighbour in vain
-      vfloat sums[R][2] = {};
-      for (int64_t d = 0; d < dim; d += kLanes) {
-        const vfloat left = load(keys + j * dim + d), right = load(keys + (j + 1) * dim + d);
+// scores[j] of R rows, kTile apart, for the kLanes / R keys from `keys` on, rows of whole vectors.
+template <int R>
+inline void dot_products(const float *queries, const float *keys, int64_t key_row, int64_t dim, float *scores) {
+  constexpr int kKeys = kLanes / R;
+  vfloat sums[kLanes] = {};
+  for (int64_t d = 0; d < dim; d += kLanes) {
+    vfloat query[R];
 #pragma GCC unroll 4
-        for (int i = 0; i < R; i++) {
-          const vfloat query = load(queries + (row + i) * dim + d);
-          sums[i][0] += query * left;
-          sums[i][1] += query * right;
-        }
-      }
+    for (int i = 0; i < R; i++) query[i] = load(queries + i * dim + d);
+#pragma GCC unroll 16
+    for (int j = 0; j < kKeys; j++) {
+      const vfloat key = load(keys + j * key_row + d);
 #pragma GCC unroll 4
-      for (int i = 0; i < R; i++) {
-        scores[(row + i) * kTile + j] = sum_of(sums[i][0]);
-        scores[(row + i) * kTile + j + 1] = sum_of(sums[i][1]);
-      }
+      for (int i = 0; i < R; i++) sums[i * kKeys + j] += query[i] * key;
     }
-  });
+  }
+  float totals[kLanes];
+  store(totals, sums_of(sums));
+#pragma GCC unroll 4
+  for (int i = 0; i < R; i++) std::memcpy(scores + i * kTile, totals + i * kKeys, sizeof(float) * kKeys);
+}
+
+// The same for all rows, in groups of four, two and one. `keys` are a multiple of kLanes.
+inline void score_keys(const float *queries, int rows, const float *keys, int64_t key_row, int64_t count, int64_t dim,
+                       float *scores) {
+  auto group = [&](int row, auto size) {
+    constexpr int R = decltype(size)::value;
+    for (int64_t j = 0; j < count; j += kLanes / R)
+      dot_products<R>(queries + row * dim, keys + j * key_row, key_row, dim, scores + row * kTile + j);
+  };
+  int row = 0;
+  for (; row + 4 <= rows; row += 4) group(row, std::integral_constant<int, 4>());
+  if (rows & 2) group(row, std::integral_constant<int, 2>()), row += 2;
+  if (rows & 1) group(row, std::integral_constant<int, 1>());
 }
 
 class Decode {
@@ -69,7 +80,7 @@ class Decode {
     statistics_.resize(parts);
     clear_columns(call_);
 
-    const int64_t tile = plan_.strip ? 0 : rows_ * kTile, step = (kStep + 1) * std::max(dim_, value_dim_);
+    const int64_t tile = plan_.strip ? 0 : rows_ * kTile, step = kStep * std::max(dim_, value_dim_);
     int64_t columns = 0;
     for (int64_t unit = 0; unit < units_ && plan_.columns; unit++)
       columns = std::max(columns, plan_.column_size(this->unit(unit), 0, rows_));
@@ -139,10 +150,8 @@ class Decode {
             float *sums) const {
     const int64_t width = round_up(keys, kPanel);
     for (int64_t j = 0; j < keys; j += kStep) {
-      const int64_t count = std::min(kStep, keys - j);
-      read(call_.key, block, key + j, count, call_.head_dim, dim_, space.step);
-      std::fill(space.step + count * dim_, space.step + (count + 1) * dim_, 0.f);
-      dot_products(space.queries, space.step, dim_, block.rows, count, scores + j);
+      const Rows step = read(call_.key, block, key + j, std::min(kStep, keys - j), call_.head_dim, dim_, space.step);
+      score_keys(space.queries, block.rows, step.data, step.row, kStep, dim_, scores + j);
     }
     vfloat largest[kMostRows];
     for (int r = 0; r < block.rows; r++) {
@@ -158,19 +167,28 @@ class Decode {
     soften_tile(block, plan_.gathered, key, width, largest, scores, rows);
     for (int64_t j = 0; j < keys && value_dim_ > 0; j += kStep) {
       const int64_t count = std::min(kStep, keys - j);
-      read(call_.value, block, key + j, count, call_.value_dim, value_dim_, space.step);
-      accumulate_product(scores + j, kTile, 1, space.step, value_dim_, count, sums, value_dim_, block.rows, value_dim_,
+      const Rows step = read(call_.value, block, key + j, count, call_.value_dim, value_dim_, space.step);
+      accumulate_product(scores + j, kTile, 1, step.data, step.row, count, sums, value_dim_, block.rows, value_dim_,
                          j == 0 ? rows.factor : nullptr);
     }
   }
 
-  // Rows as floats, in the first-level cache.
-  void read(const regard_tensor &tensor, const Block &block, int64_t first, int64_t count, int64_t dim, int64_t padded,
+  struct Rows {
+    const float *data;
+    int64_t row;
+  };
+
+  // kStep rows as floats in whole vectors: where they are, or a copy in the first-level cache with zeros behind the last.
+  Rows read(const regard_tensor &tensor, const Block &block, int64_t first, int64_t count, int64_t dim, int64_t padded,
             float *out) const {
+    if (call_.dtype == REGARD_FLOAT32 && dim == padded && count == kStep)
+      return {row_of<float>(tensor, block.batch, block.kv_head, first), tensor.row};
     by_dtype(call_.dtype, [&](auto *type) {
       using T = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
       pack_rows(row_of<T>(tensor, block.batch, block.kv_head, first), tensor.row, count, dim, padded, 1.f, out);
     });
+    std::fill(out + count * padded, out + kStep * padded, 0.f);
+    return {out, padded};
   }
 
   // Brings the segments of a unit together in the first one, and ends the rows.

@@ -190,6 +190,21 @@ inline float sum_of(vfloat x) {
 #endif
 }
 
+// Lane i: the sum of the lanes of x[i]. Each round adds neighbouring lanes and halves the vectors.
+inline vfloat sums_of(vfloat (&x)[kLanes]) {
+  vint even, odd;
+  for (int i = 0; i < kLanes; i++) {
+    even[i] = 2 * i;
+    odd[i] = 2 * i + 1;
+  }
+#pragma GCC unroll 4
+  for (int count = kLanes / 2; count > 0; count /= 2)
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++)
+      x[i] = __builtin_shuffle(x[2 * i], x[2 * i + 1], even) + __builtin_shuffle(x[2 * i], x[2 * i + 1], odd);
+  return x[0];
+}
+
 inline float largest_of(vfloat x) {
 #if REGARD_AVX512
   return _mm512_reduce_max_ps((__m512)x);
