@@ -22,6 +22,7 @@
 #define REGARD_CPU_AVX2 (UINT64_C(1) << 0)       /* AVX2, FMA and F16C */
 #define REGARD_CPU_AVX512F (UINT64_C(1) << 1)    /* AVX-512 F, BW, CD, DQ and VL */
 #define REGARD_CPU_AVX512_BF16 (UINT64_C(1) << 2)
+#define REGARD_CPU_AMX_BF16 (UINT64_C(1) << 3) /* the tile registers of AMX with products of bfloat16 */
 
 /* What a function returns. */
 #define REGARD_OK 0

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional
 
 from regard.errors import BackendUnavailableError, ConfigError
 from regard.ops import (
@@ -366,6 +367,33 @@ def test_the_contract_holds_with_every_build(isa: str) -> None:
         print(native_library.isa(), len(report.passed) > 30)
     """
     assert script(text, REGARD_ISA=isa) == f"{isa} True"
+
+
+def test_torchs_own_bfloat16_products_and_ours_take_turns() -> None:
+    """A matrix unit has shapes that both set: neither finds the other's."""
+    torch.manual_seed(0)
+    query = torch.randn(1, 4, 96, 64, dtype=torch.bfloat16)
+    left, right = torch.randn(192, 200, dtype=torch.bfloat16), torch.randn(200, 72, dtype=torch.bfloat16)
+    product, attended = left @ right, attend(query, query, query, backend="native")
+    for _ in range(5):
+        assert torch.equal(attend(query, query, query, backend="native"), attended)
+        functional.scaled_dot_product_attention(query, query, query)
+        assert torch.equal(left @ right, product)
+    torch.testing.assert_close(product, (left.double() @ right.double()).bfloat16(), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("scale", [-0.5, 0.0, 0.125])
+def test_a_scale_of_any_sign_serves_bfloat16(scale: float) -> None:
+    """Scores of pairs are scaled late, when the largest is known; that asks for a scale above 0."""
+    torch.manual_seed(0)
+    query = torch.randn(1, 2, 70, 24, dtype=torch.bfloat16)
+    output, seen = observe(query, query, query, [Entropy(), TopK(5)], scale=scale, backend="native")
+    exact, expected = observe(*[query.double()] * 3, [Entropy(), TopK(5)], scale=scale, backend="reference")
+    torch.testing.assert_close(output.double(), exact, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(seen.entropy.double(), expected.entropy, rtol=1e-4, atol=1e-4, check_dtype=False)
+    torch.testing.assert_close(
+        seen.top_k.weights.double(), expected.top_k.weights, rtol=1e-4, atol=1e-5, check_dtype=False
+    )
 
 
 def test_a_build_that_does_not_exist_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ void row_products(const float *rows, int64_t stride, int64_t dim, int64_t count,
 void weigh_row(int64_t width, float lse, float delta, float *weights, float *scores) {
   for (int64_t j = 0; j < width; j += kLanes) {
     const vfloat score = load(weights + j);
-    const vfloat weight = exp2_of((score - lse) * kLog2E);
+    const vfloat weight = exp_of(score - lse);
     const vfloat gradient = weight * (load(scores + j) - delta);
     const vint masked = score == kMasked;
     store(weights + j, masked ? vfloat{} : weight);
@@ -291,7 +291,7 @@ class Backward {
     for (int r = 0; r < block.rows; r++) {
       float *weights = space.weights + r * kStride;
       if (adjustment_.caps) find_cap_slopes(weights, width, space.cap_slopes + r * kStride);
-      if (adjustment_.needed(block, r, first, width)) adjustment_.apply(block, r, first, width, weights);
+      if (adjustment_.needed(block, r, first, width)) adjustment_.apply(block, r, first, width, 1.f, weights);
       hidden = hidden || (hides_ && !block.sees_all(r, first, end));
       weigh_row(width, space.lse[row + r], space.delta[row + r], weights, space.scores + r * kStride);
     }

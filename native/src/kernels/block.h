@@ -13,8 +13,10 @@ namespace regard {
 
 constexpr int kBlock = 48;  // query rows that are worked on together
 constexpr int kTile = 256;  // keys of one step of the online softmax; a multiple of kPanel
+constexpr int kTileRow = kTile + 16;  // from row to row of a tile's scores: a power of two would share few cache sets
 
-static_assert(kTile % kPanel == 0 && kPanel % kLanes == 0);
+static_assert(kTile % kPanel == 0 && kPanel % kLanes == 0 && kTileRow % kLanes == 0 && kBlock % kLanes == 0);
+static_assert(!kMatrixUnit || kBlock % kSquare == 0);
 
 // Tiles start at multiples of kTile, wherever a block's keys start: how rows are grouped then changes no bit of a result.
 inline int64_t tile_start_after(int64_t key) { return (key / kTile + 1) * kTile; }

@@ -16,7 +16,7 @@ constexpr int64_t kFewestKeys = 64;
 constexpr int64_t kStep = 32;          // keys brought into the first-level cache together, whole vectors
 constexpr double kSmallWork = 1 << 19;  // multiply-adds below which one thread is faster than two
 
-// scores[j] of R rows, kTile apart, for the kLanes / R keys from `keys` on, rows of whole vectors.
+// scores[j] of R rows, kTileRow apart, for the kLanes / R keys from `keys` on, rows of whole vectors.
 template <int R>
 inline void dot_products(const float *queries, const float *keys, int64_t key_row, int64_t dim, float *scores) {
   constexpr int kKeys = kLanes / R;
@@ -35,7 +35,7 @@ inline void dot_products(const float *queries, const float *keys, int64_t key_ro
   float totals[kLanes];
   store(totals, sums_of(sums));
 #pragma GCC unroll 4
-  for (int i = 0; i < R; i++) std::memcpy(scores + i * kTile, totals + i * kKeys, sizeof(float) * kKeys);
+  for (int i = 0; i < R; i++) std::memcpy(scores + i * kTileRow, totals + i * kKeys, sizeof(float) * kKeys);
 }
 
 // The same for all rows, in groups of four, two and one. `keys` are a multiple of kLanes.
@@ -44,7 +44,7 @@ inline void score_keys(const float *queries, int rows, const float *keys, int64_
   auto group = [&](int row, auto size) {
     constexpr int R = decltype(size)::value;
     for (int64_t j = 0; j < count; j += kLanes / R)
-      dot_products<R>(queries + row * dim, keys + j * key_row, key_row, dim, scores + row * kTile + j);
+      dot_products<R>(queries + row * dim, keys + j * key_row, key_row, dim, scores + row * kTileRow + j);
   };
   int row = 0;
   for (; row + 4 <= rows; row += 4) group(row, std::integral_constant<int, 4>());
@@ -69,7 +69,7 @@ class Decode {
 
   void run() {
     const int64_t parts = units_ * segments_, lanes = TopList::lanes(plan_.gathered.k) * rows_;
-    const int64_t strip = plan_.strip ? units_ * tiles_ * rows_ * kTile : 0, bases = units_ * tiles_ * rows_;
+    const int64_t strip = plan_.strip ? units_ * tiles_ * rows_ * kTileRow : 0, bases = units_ * tiles_ * rows_;
     Lease shared(Lease::padded<float>(parts * rows_ * value_dim_) + Lease::padded<float>(parts * lanes) +
                  Lease::padded<int32_t>(parts * lanes) + Lease::padded<float>(strip) + Lease::padded<float>(bases));
     sums_ = shared.array<float>(parts * rows_ * value_dim_);
@@ -80,7 +80,7 @@ class Decode {
     statistics_.resize(parts);
     clear_columns(call_);
 
-    const int64_t tile = plan_.strip ? 0 : rows_ * kTile, step = kStep * std::max(dim_, value_dim_);
+    const int64_t tile = plan_.strip ? 0 : rows_ * kTileRow, step = kStep * std::max(dim_, value_dim_);
     int64_t columns = 0;
     for (int64_t unit = 0; unit < units_ && plan_.columns; unit++)
       columns = std::max(columns, plan_.column_size(this->unit(unit), 0, rows_));
@@ -121,7 +121,7 @@ class Decode {
   }
 
   Strip strip(int64_t index) const {
-    return {strip_ + index * tiles_ * rows_ * kTile, bases_ + index * tiles_ * rows_, rows_, tiles_,
+    return {strip_ + index * tiles_ * rows_ * kTileRow, bases_ + index * tiles_ * rows_, rows_, tiles_,
             {0, call_.kv_len}};
   }
 
@@ -144,6 +144,7 @@ class Decode {
       tile(block, key, keys, scores, space, rows, sums(index, number));
       std::copy(rows.largest, rows.largest + rows_, strip.tile_bases(t));
     }
+    rows.end(block.rows);
   }
 
   void tile(const Block &block, int64_t key, int64_t keys, float *scores, const Space &space, RowStatistics &rows,
@@ -155,10 +156,11 @@ class Decode {
     }
     vfloat largest[kMostRows];
     for (int r = 0; r < block.rows; r++) {
-      float *row = scores + r * kTile;
+      float *row = scores + r * kTileRow;
       std::fill(row + keys, row + width, kMasked);
+      rows.scale[r] = 1.f;
       if (adjustment_.needed(block, r, key, width)) {
-        largest[r] = adjustment_.apply(block, r, key, width, row);
+        largest[r] = adjustment_.apply(block, r, key, width, 1.f, row);
         continue;
       }
       largest[r] = broadcast(kMasked);
@@ -168,7 +170,7 @@ class Decode {
     for (int64_t j = 0; j < keys && value_dim_ > 0; j += kStep) {
       const int64_t count = std::min(kStep, keys - j);
       const Rows step = read(call_.value, block, key + j, count, call_.value_dim, value_dim_, space.step);
-      accumulate_product(scores + j, kTile, 1, step.data, step.row, count, sums, value_dim_, block.rows, value_dim_,
+      accumulate_product(scores + j, kTileRow, 1, step.data, step.row, count, sums, value_dim_, block.rows, value_dim_,
                          j == 0 ? rows.factor : nullptr);
     }
   }
@@ -219,8 +221,8 @@ class Decode {
   // Adds a later segment's row to an earlier one's. Returns what the sums of each are to be multiplied by.
   static std::pair<float, float> merge_row(RowStatistics &rows, RowStatistics &more, int r, int k) {
     const float largest = std::max(rows.largest[r], more.largest[r]), base = base_of(largest);
-    auto factor = [&](float before) { return before == kMasked ? 0.f : exp2_of((before - base) * kLog2E); };
-    auto shift = [&](float before) { return before == kMasked ? 0.f : (before - base) * kLog2E; };
+    auto factor = [&](float before) { return exp_of(before - base); };
+    auto shift = [&](float before) { return before == kMasked ? 0.f : before - base; };
     const float mine = factor(rows.largest[r]), other = factor(more.largest[r]);
     rows.entropy[r] = mine * (rows.entropy[r] + shift(rows.largest[r]) * rows.sum[r]) +
                       other * (more.entropy[r] + shift(more.largest[r]) * more.sum[r]);
@@ -234,8 +236,7 @@ class Decode {
         candidates.scores[candidates.count] = more.top[r].scores()[candidates.count];
         candidates.keys[candidates.count] = more.top[r].keys()[candidates.count];
       }
-      rows.top[r].insert(candidates);
-      rows.rest[r] += exponentials(candidates.dropped, candidates.count, base);
+      rows.rest[r] += sum_of(rows.top[r].insert(candidates, base));
     }
     rows.largest[r] = largest;
     return {mine, other};

@@ -34,7 +34,7 @@ class Forward {
   explicit Forward(const regard_call &call)
       : call_(call), plan_(call), adjustment_(call), layout_(call, block_rows(call, plan_)) {
     wants_output_ = call.value.data != nullptr && call.output.data != nullptr;
-    dim_ = elements_of<Element>(call.head_dim);
+    dim_ = padded_elements<Element>(call.head_dim);
     value_dim_ = wants_output_ ? padded_value_dim(call) : 0;
     tiles_ = plan_.strip ? call.kv_len / kTile + 2 : 1;
     const double work = double(call.batch) * call.num_heads * call.q_len * call.kv_len * (dim_ + value_dim_);
@@ -95,7 +95,9 @@ class Forward {
   }
 
   int64_t panels_size() const { return panel_size(call_.kv_len, dim_); }
-  int64_t values_size() const { return copies_values() ? elements_of<Element>(call_.kv_len) * value_dim_ : 0; }
+  int64_t values_size() const {
+    return copies_values() ? elements_of<Element>(padded_keys<Element>(call_.kv_len)) * value_dim_ : 0;
+  }
 
   int64_t first_row(int64_t part) const {
     return std::min(layout_.rows, part * layout_.blocks / parts_ * layout_.block_rows);
@@ -103,8 +105,8 @@ class Forward {
 
   std::size_t workspace_bytes() const {
     std::size_t bytes = Lease::padded<Element>(kBlock * dim_) + Lease::padded<float>(kBlock * value_dim_) +
-                        Lease::padded<float>(tiles_ * kBlock * kTile) + Lease::padded<float>(tiles_ * kBlock) +
-                        Lease::padded<bfloat16>(kPairs ? kBlock * kTile : 0);
+                        Lease::padded<float>(tiles_ * kBlock * kTileRow) + Lease::padded<float>(tiles_ * kBlock) +
+                        Lease::padded<bfloat16>(kPairs ? kBlock * kTileRow : 0);
     bytes += Lease::padded<float>(top_lanes()) + Lease::padded<int32_t>(top_lanes());
     if (packs_inside_) bytes += Lease::padded<Element>(panels_size()) + Lease::padded<Element>(values_size());
     return bytes;
@@ -116,9 +118,9 @@ class Forward {
     Workspace<Element> space{};
     space.queries = memory.array<Element>(kBlock * dim_);
     space.sums = memory.array<float>(kBlock * value_dim_);
-    space.scores = memory.array<float>(tiles_ * kBlock * kTile);
+    space.scores = memory.array<float>(tiles_ * kBlock * kTileRow);
     space.bases = memory.array<float>(tiles_ * kBlock);
-    space.weights = memory.array<bfloat16>(kPairs ? kBlock * kTile : 0);
+    space.weights = memory.array<bfloat16>(kPairs ? kBlock * kTileRow : 0);
     space.top_scores = memory.array<float>(top_lanes());
     space.top_keys = memory.array<int32_t>(top_lanes());
     if (packs_inside_) {
@@ -158,6 +160,7 @@ class Forward {
   }
 
   void part(int64_t index, int64_t number, int thread, const Workspace<Element> &space) {
+    [[maybe_unused]] const std::conditional_t<on_matrix_unit<Element>, MatrixUnit, std::nullptr_t> unit_shapes{};
     const Unit unit = layout_.unit(call_, index);
     const int64_t kv_unit = unit.batch * call_.num_kv_heads + unit.kv_head;
     const Element *panels = packs_inside_ ? space.panels : panels_ + kv_unit * panels_size();
@@ -213,16 +216,22 @@ class Forward {
         std::fill(bases, bases + block.rows, kMasked);
         continue;
       }
-      tile_scores(block, adjustment_, space.queries, dim_, panels, key, width, scores, largest);
-      soften_tile<kPairs>(block, plan_.gathered, key, width, largest, scores, rows, space.weights);
+      tile_scores(block, adjustment_, space.queries, dim_, panels, key, width, scores, largest, rows.scale);
+      if constexpr (!kPairs)
+        soften_tile(block, plan_.gathered, key, width, largest, scores, rows);
+      else if (plan_.strip)
+        soften_tile<Into::kBoth>(block, plan_.gathered, key, width, largest, scores, rows, space.weights);
+      else
+        soften_tile<Into::kPairs>(block, plan_.gathered, key, width, largest, scores, rows, space.weights);
       std::copy(rows.largest, rows.largest + block.rows, bases);
       if (!wants_output_) continue;
       const Element *weights = kPairs ? reinterpret_cast<const Element *>(space.weights)
                                       : reinterpret_cast<const Element *>(scores);
-      accumulate_product(weights, kTile / kValues<Element>, 1, values.data + key / kValues<Element> * values.row,
+      accumulate_product(weights, kTileRow / kValues<Element>, 1, values.data + key / kValues<Element> * values.row,
                          values.row, elements_of<Element>(keys), space.sums, value_dim_, block.rows, value_dim_,
                          rows.factor);
     }
+    rows.end(block.rows);
     finish_block(plan_, block, rows, space.sums, value_dim_, plan_.strip ? &strip : nullptr, columns);
   }
 
@@ -241,7 +250,7 @@ class Forward {
 
 void forward(const regard_call &call) {
   if constexpr (kPairProducts)
-    if (call.dtype == REGARD_BFLOAT16) return Forward<bfloat16_pair>(call).run();
+    if (call.dtype == REGARD_BFLOAT16 && call.scale > 0) return Forward<bfloat16_pair>(call).run();
   Forward<float>(call).run();
 }
 

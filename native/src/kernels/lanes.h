@@ -190,8 +190,9 @@ inline float sum_of(vfloat x) {
 #endif
 }
 
-// Lane i: the sum of the lanes of x[i]. Each round adds neighbouring lanes and halves the vectors.
-inline vfloat sums_of(vfloat (&x)[kLanes]) {
+// Lane i: the lanes of x[i] combined. Each round combines neighbouring lanes and halves the vectors.
+template <typename Combine>
+inline vfloat reduce_each(vfloat (&x)[kLanes], Combine combine) {
   vint even, odd;
   for (int i = 0; i < kLanes; i++) {
     even[i] = 2 * i;
@@ -201,8 +202,16 @@ inline vfloat sums_of(vfloat (&x)[kLanes]) {
   for (int count = kLanes / 2; count > 0; count /= 2)
 #pragma GCC unroll 8
     for (int i = 0; i < count; i++)
-      x[i] = __builtin_shuffle(x[2 * i], x[2 * i + 1], even) + __builtin_shuffle(x[2 * i], x[2 * i + 1], odd);
+      x[i] = combine(__builtin_shuffle(x[2 * i], x[2 * i + 1], even), __builtin_shuffle(x[2 * i], x[2 * i + 1], odd));
   return x[0];
+}
+
+inline vfloat sums_of(vfloat (&x)[kLanes]) {
+  return reduce_each(x, [](vfloat a, vfloat b) { return a + b; });
+}
+
+inline vfloat largests_of(vfloat (&x)[kLanes]) {
+  return reduce_each(x, [](vfloat a, vfloat b) { return max_of(a, b); });
 }
 
 inline float largest_of(vfloat x) {
@@ -303,20 +312,18 @@ inline void transpose(vfloat (&rows)[kLanes]) {
 // --- Exponential ------------------------------------------------------------------------------------------------------
 
 constexpr float kLog2E = 1.44269504088896341f;
-constexpr float kLn2 = 0.693147180559945309f;
 
-// Below this power of two a float has no full precision left: weights there are 0.
-constexpr float kLowestPower = -126.f;
+// Below this an exponential has no full precision left as a float: it is 0. ln(2^-126), rounded towards 0.
+constexpr float kLowestExponent = -87.33654f;
 
-// 2^t for t <= 127, and exactly 0 for t < -126 (so for -inf); NaN stays NaN. Error below 1.5 units in the last place.
+// e^x for x <= 88, and exactly 0 below kLowestExponent (so for -inf); NaN stays NaN. Error below 1.5 units in the last
+// place, and that of log2(e) as a float, |x| · 2^-26.
 //
-// t = n + f with n whole and |f| <= 1/2: a polynomial for 2^f (SLEEF's coefficients), n added to the exponent.
-inline vfloat exp2_of(vfloat t) {
-  const vint under = t < kLowestPower;
-  const vfloat clamped = under ? broadcast(kLowestPower) : t;
+// x · log2(e) = n + f with n whole and |f| <= 1/2: a polynomial for 2^f (SLEEF's coefficients), n added to its exponent.
+inline vfloat exp_of(vfloat x) {
   const vfloat shift = broadcast(12582912.f);  // 1.5 · 2^23: adding it rounds to a whole number
-  const vfloat shifted = clamped + shift;
-  const vfloat f = clamped - (shifted - shift);
+  const vfloat shifted = x * kLog2E + shift;
+  const vfloat f = x * kLog2E - (shifted - shift);
   vfloat p = broadcast(0.1535920892e-3f);
   p = p * f + 0.1339262701e-2f;
   p = p * f + 0.9618384764e-2f;
@@ -324,11 +331,11 @@ inline vfloat exp2_of(vfloat t) {
   p = p * f + 0.2402264476f;
   p = p * f + 0.6931471825f;
   p = p * f + 1.f;
-  const vint exponent = ((vint)shifted - (vint)shift + 127) << 23;
-  return under ? vfloat{} : p * (vfloat)exponent;
+  const vword power = (vword)p + ((vword)shifted << 23);
+  return x < kLowestExponent ? vfloat{} : (vfloat)power;
 }
 
-inline float exp2_of(float t) { return exp2_of(broadcast(t))[0]; }
+inline float exp_of(float x) { return exp_of(broadcast(x))[0]; }
 
 // Whether every lane is finite: x · 0 is 0 for those, NaN for the others.
 inline bool all_finite(vfloat x) { return sum_of(x * 0.f) == 0.f; }

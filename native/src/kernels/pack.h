@@ -14,6 +14,18 @@ inline int64_t elements_of(int64_t values) {
   return (values + kValues<Element> - 1) / kValues<Element>;
 }
 
+// Elements that a packed row of queries or keys takes: whole squares where a matrix unit reads them.
+template <typename Element>
+inline int64_t padded_elements(int64_t values) {
+  return on_matrix_unit<Element> ? round_up(elements_of<Element>(values), kSquare) : elements_of<Element>(values);
+}
+
+// Keys whose values are packed: zeros behind the last up to a whole square of pairs.
+template <typename Element>
+inline int64_t padded_keys(int64_t keys) {
+  return on_matrix_unit<Element> ? round_up(keys, 2 * kSquare) : keys;
+}
+
 // The first elements of a row, one per lane: values as floats, or the bits of pairs. Zeros behind the last value.
 template <typename Element, typename T>
 inline vfloat load_elements(const T *row, int64_t values) {
@@ -42,6 +54,9 @@ inline void pack_panel(const T *rows, int64_t row_stride, int64_t count, int64_t
       const int64_t width = elements_of<Element>(std::min(kStep, dim - d));
       for (int64_t i = 0; i < width; i++) store(to + i * kPanel, square[i]);
     }
+    float *rest = reinterpret_cast<float *>(out) + column;
+    for (int64_t e = elements_of<Element>(dim); e < padded_elements<Element>(dim); e++)
+      store(rest + e * kPanel, vfloat{});
   }
 }
 
@@ -70,7 +85,7 @@ inline void pack_keys(const regard_call &call, int64_t batch, int64_t kv_head, i
     for (int64_t panel = first_panel; panel < end_panel; panel++) {
       const int64_t key = panel * kPanel;
       pack_panel(row_of<T>(call.key, batch, kv_head, key), call.key.row, call.kv_len - key, call.head_dim,
-                 out + key * elements_of<Element>(call.head_dim));
+                 out + key * padded_elements<Element>(call.head_dim));
     }
   });
 }
@@ -87,9 +102,9 @@ inline void pack_queries(const Block &block, const regard_tensor &tensor, int64_
 
 // Queries as they are, [row][pair]: a factor would be rounded.
 inline void pack_queries(const Block &block, bfloat16_pair *out) {
-  const int64_t dim = block.call.head_dim, pairs = elements_of<bfloat16_pair>(dim);
+  const int64_t dim = block.call.head_dim, pairs = padded_elements<bfloat16_pair>(dim);
   for (int r = 0; r < block.rows; r++) {
-    out[(r + 1) * pairs - 1] = {};
+    std::fill(out + r * pairs + dim / 2, out + (r + 1) * pairs, bfloat16_pair{});
     std::memcpy(out + r * pairs, row_of<bfloat16>(block.call.query, block.batch, block.head[r], block.query[r]),
                 sizeof(bfloat16) * dim);
   }
@@ -108,7 +123,7 @@ inline void pack_values(const regard_call &call, int64_t batch, int64_t kv_head,
   });
 }
 
-// The same with two keys to a row, out[key / 2][value]; `first` is even.
+// The same with two keys to a row, out[key / 2][value]; `first` is even. Behind the last key come zeros.
 inline void pack_values(const regard_call &call, int64_t batch, int64_t kv_head, int64_t first, int64_t end,
                         bfloat16_pair *out) {
   const int64_t dim = call.value_dim, padded = padded_value_dim(call);
@@ -120,6 +135,9 @@ inline void pack_values(const regard_call &call, int64_t batch, int64_t kv_head,
       store(out + key / 2 * padded + d, (vword)low >> 16 | (vword)high);
     }
   }
+  if (end == call.kv_len)
+    std::fill(out + elements_of<bfloat16_pair>(end) * padded,
+              out + elements_of<bfloat16_pair>(padded_keys<bfloat16_pair>(end)) * padded, bfloat16_pair{});
 }
 
 }  // namespace regard

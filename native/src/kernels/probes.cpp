@@ -29,14 +29,14 @@ class StripRow {
   float factor(int64_t tile) const { return tile_factor(strip_.tile_bases(tile)[row_], base_, scale_); }
 
   static float tile_factor(float tile_largest, float base, float scale) {
-    return tile_largest == kMasked ? 0.f : scale * exp2_of((tile_largest - base) * kLog2E);
+    return tile_largest == kMasked ? 0.f : scale * exp_of(tile_largest - base);
   }
 
   float weight(int64_t key) const {
     if (key < strip_.keys[0] || key >= strip_.keys[1]) return 0.f;
     const int64_t tile = strip_.tile_of(key);
     const float scale = factor(tile);
-    return scale == 0 ? 0.f : scale * strip_.tile(tile)[row_ * kTile + key - strip_.tile_key(tile)];
+    return scale == 0 ? 0.f : scale * strip_.tile(tile)[row_ * kTileRow + key - strip_.tile_key(tile)];
   }
 
   float mass(int64_t from, int64_t to) const {
@@ -48,7 +48,7 @@ class StripRow {
       if (key >= to) break;
       const float scale = factor(tile);
       if (scale == 0) continue;
-      const float *weights = strip_.tile(tile) + row_ * kTile;
+      const float *weights = strip_.tile(tile) + row_ * kTileRow;
       total += scale * range_sum(weights, std::max(from, key) - key, std::min(to, end) - key);
     }
     return total;
@@ -61,7 +61,7 @@ class StripRow {
       const int64_t key = strip_.tile_key(tile), end = std::min(strip_.tile_end(tile), kv_len);
       const float scale = factor(tile);
       if (scale == 0) continue;
-      const float *weights = strip_.tile(tile) + row_ * kTile;
+      const float *weights = strip_.tile(tile) + row_ * kTileRow;
       for (int64_t j = key; j < end; j++) out[j] = scale * weights[j - key];
     }
   }
@@ -231,7 +231,7 @@ void ColumnSums::add_segment(const Block &block, const Strip &strip, const RowEn
       for (int r = from; r < to; r++) {
         const vfloat factor = broadcast(factors[r]);
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; v++) sums[v] += factor * load(tile + r * kTile + j + v * kLanes);
+        for (int v = 0; v < kVectors; v++) sums[v] += factor * load(tile + r * kTileRow + j + v * kLanes);
       }
       for (int v = 0; v < kVectors; v++) store(key_sums + j + v * kLanes, sums[v]);
     }
@@ -307,7 +307,7 @@ void write_top(const regard_probe &probe, const Block &block, int r, const RowEn
   const TopList &top = rows.top[r];
   float rest = rows.rest[r];
   for (int n = 0; n < top.k(); n++) {
-    const float e = top.keys()[n] < 0 ? 0.f : exp2_of((top.scores()[n] - base) * kLog2E);
+    const float e = top.keys()[n] < 0 ? 0.f : exp_of(top.scores()[n] - base);
     if (n < k) {
       weights[n] = e * end.scale;
       keys[n] = top.keys()[n] < 0 ? -1 : top.keys()[n] + block.call.kv_start;
@@ -354,7 +354,7 @@ void write_rows(const ProbePlan &plan, const Block &block, const RowEnd *ends, R
       switch (probe.kind) {
         case REGARD_ENTROPY: {
           const float log_scale = end.scale > 0 ? std::log(end.scale) : 0.f;
-          const float entropy = -end.scale * (kLn2 * rows.entropy[r] + log_scale * rows.sum[r]);
+          const float entropy = -end.scale * (rows.entropy[r] + log_scale * rows.sum[r]);
           out[at] = std::max(entropy, 0.f);
           break;
         }

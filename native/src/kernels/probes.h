@@ -13,13 +13,13 @@ namespace regard {
 
 // Exponentials of a block, tile after tile, each with the largest score it was counted from.
 struct Strip {
-  float *exponentials;  // [tile][rows][kTile]
+  float *exponentials;  // [tile][rows][kTileRow]
   float *bases;         // [tile][rows]: the largest score that the tile's exponentials were counted from
   int64_t rows;
   int64_t tiles;
   int64_t keys[2];  // first and end, the first a multiple of kPanel
 
-  float *tile(int64_t t) const { return exponentials + t * rows * kTile; }
+  float *tile(int64_t t) const { return exponentials + t * rows * kTileRow; }
   float *tile_bases(int64_t t) const { return bases + t * rows; }
   int64_t tile_of(int64_t key) const { return key / kTile - keys[0] / kTile; }
   int64_t tile_key(int64_t t) const { return std::max(keys[0], (keys[0] / kTile + t) * kTile); }

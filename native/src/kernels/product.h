@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "lanes.h"
+#include "matrix_unit.h"
 
 namespace regard {
 
@@ -30,6 +31,9 @@ template <int R, int V, typename Element>
     }
   }
 }
+
+template <typename Element>
+constexpr bool on_matrix_unit = kMatrixUnit &&std::is_same_v<Element, bfloat16_pair>;
 
 // Calls kernel with the constant R for every group of rows; groups are as even as can be, none above `most`.
 template <int Most, typename Kernel>
@@ -69,11 +73,20 @@ inline void for_column_groups(int64_t columns, Kernel kernel) {
 
 // c [rows, columns] = factor[row] · c + a · b, with a[i, s] at a[i · a_row + s · a_step]; columns are whole vectors.
 //
-// `factor` NULL stands for 1. Serves weights · values, and in the backward pass both transposed products.
+// `factor` NULL stands for 1. On a matrix unit a_step is 1, and whole squares are read: zeros behind the last step, and
+// rows of a and c up to the next square. Serves weights · values, and in the backward pass both transposed products.
 template <typename Element>
 inline void accumulate_product(const Element *a, int64_t a_row, int64_t a_step, const Element *b, int64_t b_step,
                                int64_t steps, float *c, int64_t c_row, int64_t rows, int64_t columns,
                                const float *factor) {
+  if constexpr (on_matrix_unit<Element>) {
+    for (int64_t i = 0; i < rows; i++)
+      if (factor != nullptr && factor[i] != 1.f)
+        for (int64_t j = 0; j < columns; j += kLanes)
+          store(c + i * c_row + j, factor[i] * load(c + i * c_row + j));
+    return multiply_on_unit(a, a_row, b, b_step, (steps + kSquare - 1) / kSquare * kSquare, c, c_row, rows, columns,
+                            true);
+  }
   for_column_groups(columns, [&](int64_t column, auto vectors) {
     for_row_groups<kRows>(rows, [&](int64_t row, auto size) {
       constexpr int R = decltype(size)::value, V = decltype(vectors)::value;

@@ -99,8 +99,8 @@ struct Adjustment {
     return caps || biased || slopes || !block.sees_all(r, key, key + width);
   }
 
-  // Adjusts the scores of the keys [key, key + width) of a row and returns their largest.
-  vfloat apply(const Block &block, int r, int64_t key, int64_t width, float *scores) const {
+  // Scales and adjusts the scores of the keys [key, key + width) of a row and returns their largest.
+  vfloat apply(const Block &block, int r, int64_t key, int64_t width, float scale, float *scores) const {
     const regard_call &call = block.call;
     const BiasRow bias(block, r);
     const Distances distances(block, r);
@@ -109,7 +109,7 @@ struct Adjustment {
     const vfloat slope = broadcast(slopes ? call.bias.slopes[block.head[r]] : 0.f);
     vfloat largest = masked;
     for (int64_t j = 0; j < width; j += kLanes) {
-      vfloat x = load(scores + j);
+      vfloat x = scale * load(scores + j);
       vint visible = allowed.at(key + j);
       if (caps) x = cap * tanh_of(x / cap);
       if (biased) {
@@ -128,12 +128,25 @@ struct Adjustment {
   bool caps, biased, slopes;
 };
 
-// Products of packed queries and the panels from `key` on: scores[r · kTile + j], and the largest of each row by lanes.
-//
-// Pairs are multiplied by `scale` here; floats were when they were packed.
+// Products of packed queries and the panels from `key` on: scores[r · kTileRow + j], and the largest of each row by lanes.
 template <typename Element>
 inline void raw_scores(const Element *queries, int64_t dim, int rows, const Element *panels, int64_t key,
-                       int64_t width, float scale, float *scores, vfloat *largest) {
+                       int64_t width, float *scores, vfloat *largest) {
+  if constexpr (on_matrix_unit<Element>) {
+    for (int64_t j = 0; j < width; j += kPanel)
+      multiply_on_unit(queries, dim, panels + (key + j) * dim, kPanel, dim, scores + j, kTileRow, rows, kPanel, false);
+    for (int r = 0; r < rows; r++) {
+      vfloat most[kVectors];
+#pragma GCC unroll 4
+      for (vfloat &part : most) part = broadcast(kMasked);
+      for (int64_t j = 0; j < width; j += kPanel)
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; v++) most[v] = max_of(load(scores + r * kTileRow + j + v * kLanes), most[v]);
+      for (int v = 1; v < kVectors; v++) most[0] = max_of(most[v], most[0]);
+      largest[r] = most[0];
+    }
+    return;
+  }
   for (int64_t j = 0; j < width; j += kPanel) {
     const Element *panel = panels + (key + j) * dim;
     for_row_groups<kRows>(rows, [&](int64_t row, auto size) {
@@ -145,8 +158,7 @@ inline void raw_scores(const Element *queries, int64_t dim, int rows, const Elem
         vfloat most = j == 0 ? broadcast(kMasked) : largest[row + i];
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; v++) {
-          if (std::is_same_v<Element, bfloat16_pair>) sums[i][v] *= scale;
-          store(scores + (row + i) * kTile + j + v * kLanes, sums[i][v]);
+          store(scores + (row + i) * kTileRow + j + v * kLanes, sums[i][v]);
           most = max_of(sums[i][v], most);
         }
         largest[row + i] = most;
@@ -155,14 +167,22 @@ inline void raw_scores(const Element *queries, int64_t dim, int rows, const Elem
   }
 }
 
-// Final scores of a tile. Rows of queries and panels have `dim` elements.
+// Scores of a tile and what they are still to be multiplied by. Rows of queries and panels have `dim` elements.
+//
+// Queries of floats were scaled when they were packed; products of pairs are scaled here if there is more to do with them,
+// else by the softmax.
 template <typename Element>
 inline void tile_scores(const Block &block, const Adjustment &adjustment, const Element *queries, int64_t dim,
-                        const Element *panels, int64_t key, int64_t width, float *scores, vfloat *largest) {
-  raw_scores(queries, dim, block.rows, panels, key, width, block.call.scale, scores, largest);
-  for (int r = 0; r < block.rows; r++)
-    if (adjustment.needed(block, r, key, width))
-      largest[r] = adjustment.apply(block, r, key, width, scores + r * kTile);
+                        const Element *panels, int64_t key, int64_t width, float *scores, vfloat *largest,
+                        float *scale) {
+  const float unscaled = std::is_same_v<Element, bfloat16_pair> ? block.call.scale : 1.f;
+  raw_scores(queries, dim, block.rows, panels, key, width, scores, largest);
+  for (int r = 0; r < block.rows; r++) {
+    const bool adjusted = adjustment.needed(block, r, key, width);
+    scale[r] = adjusted ? 1.f : unscaled;
+    largest[r] = adjusted ? adjustment.apply(block, r, key, width, unscaled, scores + r * kTileRow)
+                          : unscaled * largest[r];
+  }
 }
 
 }  // namespace regard

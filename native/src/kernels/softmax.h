@@ -10,19 +10,46 @@
 namespace regard {
 
 struct RowStatistics {
-  float largest[kBlock];   // so far
-  float sum[kBlock];       // Σ e, with e = exp(score − largest)
-  float factor[kBlock];    // what the last tile scaled earlier sums by
-  float entropy[kBlock];   // Σ e · log2(e)
-  float distance[kBlock];  // Σ e · |i − j|
-  float rest[kBlock];      // Σ e over keys known not to be among the k best
+  float largest[kBlock];  // so far
+  float factor[kBlock];   // what the last tile scaled earlier sums by
+  float shift[kBlock];    // and added to the exponents of earlier weights: 0, or the logarithm of that
+  float scale[kBlock];    // what the tile's scores are still to be multiplied by, above 0
+  // While tiles come, by lanes of keys; e = exp(score − largest).
+  vfloat sums[kBlock];       // Σ e
+  vfloat entropies[kBlock];  // Σ e · ln(e)
+  vfloat distances[kBlock];  // Σ e · |i − j|
+  vfloat rests[kBlock];      // Σ e over keys known not to be among the k best
+  // The same, added up by `end`.
+  float sum[kBlock], entropy[kBlock], distance[kBlock], rest[kBlock];
   TopList top[kBlock];
 
   void begin(int rows, int k, float *top_scores, int32_t *top_keys) {
     for (int r = 0; r < rows; r++) {
       largest[r] = kMasked;
-      sum[r] = entropy[r] = distance[r] = rest[r] = 0;
+      sums[r] = entropies[r] = distances[r] = rests[r] = vfloat{};
       if (k > 0) top[r].begin(top_scores + r * TopList::lanes(k), top_keys + r * TopList::lanes(k), k);
+    }
+  }
+
+  // Takes in the largest scores of a tile, by lanes of keys.
+  void raise(int rows, const vfloat *tile_largest) {
+    for (int r = 0; r < rows; r += kLanes) {
+      vfloat most[kLanes];
+      for (int i = 0; i < kLanes; i++) most[i] = r + i < rows ? tile_largest[r + i] : broadcast(kMasked);
+      const vfloat before = load(largest + r), now = max_of(largests_of(most), before);
+      const vfloat gap = before - (now == kMasked ? vfloat{} : now);
+      store(largest + r, now);
+      store(factor + r, exp_of(gap));
+      store(shift + r, before == kMasked ? vfloat{} : gap);
+    }
+  }
+
+  void end(int rows) {
+    for (int r = 0; r < rows; r++) {
+      sum[r] = sum_of(sums[r]);
+      entropy[r] = sum_of(entropies[r]);
+      distance[r] = sum_of(distances[r]);
+      rest[r] = sum_of(rests[r]);
     }
   }
 };
@@ -36,23 +63,15 @@ struct Gathered {
 // A base that exponents can be taken from: the largest score, or 0 where there is none yet.
 inline float base_of(float largest) { return largest == kMasked ? 0.f : largest; }
 
-// Σ exp(score − base) over the first `count`, which may be overwritten behind.
-inline float exponentials(float *scores, int count, float base) {
-  vfloat sum{};
-  for (int i = 0; i < kLanes; i++) scores[count + i] = kMasked;
-  for (int i = 0; i < count; i += kLanes) sum += exp2_of((load(scores + i) - base) * kLog2E);
-  return sum_of(sum);
-}
+// Where a tile's exponentials go: in place of the scores, rounded beside them for products of pairs, or both.
+enum class Into { kScores, kPairs, kBoth };
 
-// Turns the scores of a tile's row into exponentials and updates the row's statistics. Element pairs want them rounded too.
-template <bool kEntropy, bool kDistance, bool kTop, bool kRounded>
-inline void soften_row(const Block &block, int r, int64_t key, int64_t width, vfloat tile_largest, float *scores,
-                       bfloat16 *rounded, RowStatistics &rows) {
-  const float before = rows.largest[r];
-  const float largest = std::max(before, largest_of(tile_largest));
-  const float base = base_of(largest);
-  const float factor = before == kMasked ? 0.f : exp2_of((before - base) * kLog2E);
-  const vfloat from = broadcast(base);
+// Turns the scores of a tile's row into exponentials and updates the row's statistics, once its largest is known.
+template <bool kEntropy, bool kDistance, bool kTop, Into kInto>
+inline void soften_row(const Block &block, int r, int64_t key, int64_t width, float *scores, bfloat16 *rounded,
+                       RowStatistics &rows) {
+  const float base = base_of(rows.largest[r]);
+  const vfloat from = broadcast(base), scale = broadcast(rows.scale[r]);
   const Distances distances(block, r);
   vfloat sum{}, entropy{}, distance{}, rest{};
   Candidates candidates;
@@ -60,14 +79,14 @@ inline void soften_row(const Block &block, int r, int64_t key, int64_t width, vf
   vfloat bar{};
   if (kTop) {
     // The bar must be passed; a bound that k scores reach may also be met.
-    const float bound = top.full() ? kMasked : TopList::first_bar(scores, width, top.k());
+    const float bound = top.full() ? kMasked : rows.scale[r] * TopList::first_bar(scores, width, top.k());
     bar = broadcast(std::max(top.bar(), std::nextafter(bound, kMasked)));
     candidates.count = 0;
   }
   for (int64_t j = 0; j < width; j += kLanes) {
-    const vfloat score = load(scores + j);
-    const vfloat power = (score - from) * kLog2E;
-    const vfloat e = exp2_of(power);
+    const vfloat score = scale * load(scores + j);
+    const vfloat exponent = score - from;
+    const vfloat e = exp_of(exponent);
     if (kTop) {
       const vint candidate = score > bar;
       const uint32_t lanes = bits_of(candidate);
@@ -76,44 +95,41 @@ inline void soften_row(const Block &block, int r, int64_t key, int64_t width, vf
         candidates.count += store_chosen(candidates.scores + candidates.count, candidates.keys + candidates.count,
                                          score, static_cast<int32_t>(key + j), lanes);
     }
-    store(scores + j, e);
-    if (kRounded) store_normal(rounded + j, e);
+    if (kInto != Into::kPairs) store(scores + j, e);
+    if (kInto != Into::kScores) store_normal(rounded + j, e);
     sum += e;
-    if (kEntropy) entropy += power < kLowestPower ? vfloat{} : e * power;
+    if (kEntropy) entropy += exponent < kLowestExponent ? vfloat{} : e * exponent;
     if (kDistance) distance += e * distances.at(key + j);
   }
-  if (kEntropy) {
-    const float shift = before == kMasked ? 0.f : (before - base) * kLog2E;
-    rows.entropy[r] = factor * (rows.entropy[r] + shift * rows.sum[r]) + sum_of(entropy);
-  }
-  if (kDistance) rows.distance[r] = factor * rows.distance[r] + sum_of(distance);
+  const vfloat factor = broadcast(rows.factor[r]);
+  if (kEntropy) rows.entropies[r] = factor * (rows.entropies[r] + rows.shift[r] * rows.sums[r]) + entropy;
+  if (kDistance) rows.distances[r] = factor * rows.distances[r] + distance;
   if (kTop) {
-    top.insert(candidates);
-    rows.rest[r] = factor * rows.rest[r] + sum_of(rest) + exponentials(candidates.dropped, candidates.count, base);
+    rows.rests[r] = factor * rows.rests[r] + rest;
+    if (candidates.count > 0) rows.rests[r] += top.insert(candidates, base);
   }
-  rows.sum[r] = factor * rows.sum[r] + sum_of(sum);
-  rows.largest[r] = largest;
-  rows.factor[r] = factor;
+  rows.sums[r] = factor * rows.sums[r] + sum;
 }
 
-template <bool kEntropy, bool kDistance, bool kTop, bool kRounded>
-inline void soften_rows(const Block &block, int64_t key, int64_t width, const vfloat *largest, float *scores,
-                        bfloat16 *rounded, RowStatistics &rows) {
+template <bool kEntropy, bool kDistance, bool kTop, Into kInto>
+inline void soften_rows(const Block &block, int64_t key, int64_t width, float *scores, bfloat16 *rounded,
+                        RowStatistics &rows) {
   for (int r = 0; r < block.rows; r++)
-    soften_row<kEntropy, kDistance, kTop, kRounded>(block, r, key, width, largest[r], scores + r * kTile,
-                                                    rounded + r * kTile, rows);
+    soften_row<kEntropy, kDistance, kTop, kInto>(block, r, key, width, scores + r * kTileRow, rounded + r * kTileRow,
+                                                 rows);
 }
 
-// The same for all rows of a block: scores[r · kTile + j], and rounded[r · kTile + j] if asked for.
-template <bool kRounded = false>
+// The same for all rows of a block: scores[r · kTileRow + j], and rounded[r · kTileRow + j] if asked for.
+template <Into kInto = Into::kScores>
 inline void soften_tile(const Block &block, const Gathered &gathered, int64_t key, int64_t width,
                         const vfloat *largest, float *scores, RowStatistics &rows, bfloat16 *rounded = nullptr) {
-  constexpr bool R = kRounded;
-  auto run = gathered.k > 0 ? (gathered.distance ? soften_rows<true, true, true, R> : soften_rows<true, false, true, R>)
-             : gathered.distance ? soften_rows<true, true, false, R>
-             : gathered.entropy  ? soften_rows<true, false, false, R>
-                                 : soften_rows<false, false, false, R>;
-  run(block, key, width, largest, scores, rounded, rows);
+  rows.raise(block.rows, largest);
+  auto run = gathered.k > 0 ? (gathered.distance ? soften_rows<true, true, true, kInto>
+                                                 : soften_rows<true, false, true, kInto>)
+             : gathered.distance ? soften_rows<true, true, false, kInto>
+             : gathered.entropy  ? soften_rows<true, false, false, kInto>
+                                 : soften_rows<false, false, false, kInto>;
+  run(block, key, width, scores, rounded, rows);
 }
 
 }  // namespace regard

@@ -15,7 +15,6 @@ namespace regard {
 struct Candidates {
   float scores[kTile + kLanes];
   int32_t keys[kTile + kLanes];
-  float dropped[kTile + kLanes];
   int count;
 };
 
@@ -55,13 +54,14 @@ class TopList {
     return -largest_of(-least);
   }
 
-  // Inserts a tile's candidates, in order of their keys. Whoever leaves the list, or never gets in, is in `dropped`.
-  void insert(Candidates &candidates) {
+  // Inserts a tile's candidates, in order of their keys. Returns, by lanes, Σ exp(score − base) of whoever leaves the list
+  // or never gets in.
+  vfloat insert(const Candidates &candidates, float base) {
     const int vectors = static_cast<int>(lanes(k_) / kLanes);
     switch (vectors) {
-      case 1: insert_into<1>(candidates, vectors); break;
-      case 2: insert_into<2>(candidates, vectors); break;
-      default: insert_into<kMost / kLanes>(candidates, vectors);
+      case 1: return insert_into<1>(candidates, base, vectors);
+      case 2: return insert_into<2>(candidates, base, vectors);
+      default: return insert_into<kMost / kLanes>(candidates, base, vectors);
     }
   }
 
@@ -70,7 +70,7 @@ class TopList {
 
  private:
   template <int Vectors>
-  void insert_into(Candidates &candidates, int vectors) {
+  vfloat insert_into(const Candidates &candidates, float base, int vectors) {
     vfloat scores[Vectors];
     vint keys[Vectors];
     if (Vectors < 3) vectors = Vectors;  // known to the compiler, which then keeps the list in registers
@@ -79,24 +79,26 @@ class TopList {
       keys[v] = load_int(keys_ + v * kLanes);
     }
     // Behind the k-th place nothing may be dropped twice: what is there is -inf, or was counted when it left place k.
-    const int last = k_ - 1, last_vector = last / kLanes, last_lane = last % kLanes;
+    const vint last_lane = broadcast_int((k_ - 1) % kLanes);
+    vfloat dropped = broadcast(kMasked), sum{};
     for (int n = 0; n < candidates.count; n++) {
-      const float x = candidates.scores[n];
-      const float worst = scores[last_vector][last_lane];
-      candidates.dropped[n] = x > worst ? worst : x;
-      const vfloat newcomer = broadcast(x);
-      vfloat score_before = broadcast(0.f);  // of the lane left of a vector; not used in the first place
-      vint key_before = broadcast_int(0);
-      bool first = true;
+      const vfloat newcomer = broadcast(candidates.scores[n]);
+      const vint newcomer_key = broadcast_int(candidates.keys[n]);
+      const vfloat worst = __builtin_shuffle(scores[vectors - 1], last_lane);
+      dropped = lane_numbers() == n % kLanes ? (newcomer > worst ? worst : newcomer) : dropped;
+      if (n % kLanes == kLanes - 1) {
+        sum += exp_of(dropped - base);
+        dropped = broadcast(kMasked);
+      }
+      // Nobody is better than what stands left of the first place.
+      vfloat score_before = broadcast(-kMasked);
+      vint key_before = newcomer_key;
       for (int v = 0; v < vectors; v++) {
         const vfloat score = scores[v], shifted_score = shift_in(score, score_before);
         const vint key = keys[v], shifted_key = shift_in(key, key_before);
-        const vint better = newcomer > score;
-        vint better_before = newcomer > shifted_score;
-        if (first) better_before = better_before & kNotFirst();
-        first = false;
+        const vint better = newcomer > score, better_before = newcomer > shifted_score;
         const vfloat moved = better_before ? shifted_score : newcomer;
-        const vint moved_key = better_before ? shifted_key : broadcast_int(candidates.keys[n]);
+        const vint moved_key = better_before ? shifted_key : newcomer_key;
         scores[v] = better ? moved : score;
         keys[v] = better ? moved_key : key;
         score_before = score;
@@ -107,10 +109,8 @@ class TopList {
       store(scores_ + v * kLanes, scores[v]);
       store_int(keys_ + v * kLanes, keys[v]);
     }
+    return sum + exp_of(dropped - base);
   }
-
-  // All ones but in the first lane.
-  static vint kNotFirst() { return lane_numbers() > 0; }
 
   float *scores_;
   int32_t *keys_;

@@ -73,7 +73,7 @@ class Target:
         """The limit with these kernels, or None: bf16 was promised only where the CPU has bf16 products."""
         if isa == "avx2":
             return self.avx2
-        if isa is None or (dtype == "bf16" and isa != "avx512_bf16"):
+        if isa is None or (dtype == "bf16" and isa not in ("avx512_bf16", "amx_bf16")):
             return None
         return self.limit
 

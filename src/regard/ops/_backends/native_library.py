@@ -18,9 +18,10 @@ from regard.errors import BackendUnavailableError, ConfigError, message, must_be
 
 ABI_VERSION = 2  # REGARD_ABI_VERSION in native/include/regard.h
 FILE_NAME = "libregard_native.so"
-_FEATURE_BITS = ("avx2", "avx512f", "avx512_bf16")  # REGARD_CPU_* in the same header, lowest bit first
+_FEATURE_BITS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")  # REGARD_CPU_* in the same header, lowest bit first
 
 ISAS = {
+    "amx_bf16": frozenset({"avx512f", "avx512_bf16", "amx_bf16"}),
     "avx512_bf16": frozenset({"avx512f", "avx512_bf16"}),
     "avx512": frozenset({"avx512f"}),
     "avx2": frozenset({"avx2"}),
@@ -171,7 +172,7 @@ def features() -> frozenset[str] | None:
     """Tell which instruction sets with kernels in mind this machine can run.
 
     Returns:
-        A subset of {"avx2", "avx512f", "avx512_bf16"}, or None without the library.
+        A subset of {"avx2", "avx512f", "avx512_bf16", "amx_bf16"}, or None without the library.
     """
     library = load()
     if library is None:
