@@ -13,12 +13,13 @@ namespace {
 
 constexpr int64_t kMostRows = 16;
 constexpr int64_t kFewestKeys = 64;
+constexpr int kReadOnce = 4;           // rows for which keys and values are read once
 constexpr int64_t kStep = 32;          // keys brought into the first-level cache together, whole vectors
 constexpr double kSmallWork = 1 << 19;  // multiply-adds below which one thread is faster than two
 
 // scores[j] of R rows, kTileRow apart, for the kLanes / R keys from `keys` on, rows of whole vectors.
-template <int R>
-inline void dot_products(const float *queries, const float *keys, int64_t key_row, int64_t dim, float *scores) {
+template <int R, typename T>
+inline void dot_products(const float *queries, const T *keys, int64_t key_row, int64_t dim, float *scores) {
   constexpr int kKeys = kLanes / R;
   vfloat sums[kLanes] = {};
   for (int64_t d = 0; d < dim; d += kLanes) {
@@ -39,7 +40,8 @@ inline void dot_products(const float *queries, const float *keys, int64_t key_ro
 }
 
 // The same for all rows, in groups of four, two and one. `keys` are a multiple of kLanes.
-inline void score_keys(const float *queries, int rows, const float *keys, int64_t key_row, int64_t count, int64_t dim,
+template <typename T>
+inline void score_keys(const float *queries, int rows, const T *keys, int64_t key_row, int64_t count, int64_t dim,
                        float *scores) {
   auto group = [&](int row, auto size) {
     constexpr int R = decltype(size)::value;
@@ -150,10 +152,11 @@ class Decode {
   void tile(const Block &block, int64_t key, int64_t keys, float *scores, const Space &space, RowStatistics &rows,
             float *sums) const {
     const int64_t width = round_up(keys, kPanel);
-    for (int64_t j = 0; j < keys; j += kStep) {
-      const Rows step = read(call_.key, block, key + j, std::min(kStep, keys - j), call_.head_dim, dim_, space.step);
-      score_keys(space.queries, block.rows, step.data, step.row, kStep, dim_, scores + j);
-    }
+    for (int64_t j = 0; j < keys; j += kStep)
+      read(call_.key, block, key + j, std::min(kStep, keys - j), call_.head_dim, dim_, space.step,
+           [&](const auto *step, int64_t row) {
+             score_keys(space.queries, block.rows, step, row, kStep, dim_, scores + j);
+           });
     vfloat largest[kMostRows];
     for (int r = 0; r < block.rows; r++) {
       float *row = scores + r * kTileRow;
@@ -169,28 +172,28 @@ class Decode {
     soften_tile(block, plan_.gathered, key, width, largest, scores, rows);
     for (int64_t j = 0; j < keys && value_dim_ > 0; j += kStep) {
       const int64_t count = std::min(kStep, keys - j);
-      const Rows step = read(call_.value, block, key + j, count, call_.value_dim, value_dim_, space.step);
-      accumulate_product(scores + j, kTileRow, 1, step.data, step.row, count, sums, value_dim_, block.rows, value_dim_,
-                         j == 0 ? rows.factor : nullptr);
+      read(call_.value, block, key + j, count, call_.value_dim, value_dim_, space.step,
+           [&](const auto *step, int64_t row) {
+             accumulate_product(scores + j, kTileRow, 1, step, row, count, sums, value_dim_, block.rows, value_dim_,
+                                j == 0 ? rows.factor : nullptr);
+           });
     }
   }
 
-  struct Rows {
-    const float *data;
-    int64_t row;
-  };
-
-  // kStep rows as floats in whole vectors: where they are, or a copy in the first-level cache with zeros behind the last.
-  Rows read(const regard_tensor &tensor, const Block &block, int64_t first, int64_t count, int64_t dim, int64_t padded,
-            float *out) const {
-    if (call_.dtype == REGARD_FLOAT32 && dim == padded && count == kStep)
-      return {row_of<float>(tensor, block.batch, block.kv_head, first), tensor.row};
+  // Gives `use` kStep rows in whole vectors: where they are, if they need not be widened more than once, or else a copy as
+  // floats in the first-level cache with zeros behind the last.
+  template <typename Use>
+  void read(const regard_tensor &tensor, const Block &block, int64_t first, int64_t count, int64_t dim, int64_t padded,
+            float *copy, Use use) const {
     by_dtype(call_.dtype, [&](auto *type) {
       using T = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
-      pack_rows(row_of<T>(tensor, block.batch, block.kv_head, first), tensor.row, count, dim, padded, 1.f, out);
+      const T *rows = row_of<T>(tensor, block.batch, block.kv_head, first);
+      const bool widened_once = std::is_same_v<T, float> || block.rows <= kReadOnce;
+      if (dim == padded && count == kStep && widened_once) return use(rows, tensor.row);
+      pack_rows(rows, tensor.row, count, dim, padded, 1.f, copy);
+      std::fill(copy + count * padded, copy + kStep * padded, 0.f);
+      use(static_cast<const float *>(copy), padded);
     });
-    std::fill(out + count * padded, out + kStep * padded, 0.f);
-    return {out, padded};
   }
 
   // Brings the segments of a unit together in the first one, and ends the rows.

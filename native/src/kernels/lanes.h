@@ -97,9 +97,14 @@ inline vint load_int(const int32_t *p) { return *reinterpret_cast<const vint_una
 inline void store_int(int32_t *p, vint x) { *reinterpret_cast<vint_unaligned *>(p) = x; }
 
 inline vfloat load(const bfloat16 *p) {
+#if REGARD_AVX512
+  const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
+  return (vfloat)((vword)_mm512_cvtepu16_epi32(half) << 16);
+#else
   vhalf half;
   std::memcpy(&half, p, sizeof half);
   return (vfloat)(__builtin_convertvector(half, vword) << 16);
+#endif
 }
 
 typedef uint32_t vword_unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
@@ -128,6 +133,9 @@ inline void store_normal(bfloat16 *p, vfloat x) {
 }
 
 inline vfloat load(const float16 *p) {
+#if REGARD_AVX512
+  return (vfloat)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
+#endif
   vfloat x;
   for (int i = 0; i < kLanes; i += 8) {
     __m256 part = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p + i)));

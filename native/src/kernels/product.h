@@ -1,6 +1,7 @@
 // The one matrix-product kernel everything is made of, written so that its sums stay in registers.
 //
-// Its elements are floats, or pairs of bfloat16 where the CPU multiplies those: then a step of a sum is two steps.
+// Its elements are floats, or pairs of bfloat16 where the CPU multiplies those: then a step of a sum is two steps. `b` may
+// be of half precision beside floats: it is widened as it is read.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,9 @@ constexpr int kVectors = kLanes == 16 ? 4 : 2;
 constexpr int kPanel = kVectors * kLanes;  // columns of one pass
 
 // sums[i][j] += Σ_s a[i · a_row + s · a_step] · b[s · b_step + j · kLanes …]
-template <int R, int V, typename Element>
-[[gnu::always_inline]] inline void multiply(vfloat (&sums)[R][V], const Element *a, int64_t a_row, int64_t a_step,
-                                            const Element *b, int64_t b_step, int64_t steps) {
+template <int R, int V, typename Left, typename Right>
+[[gnu::always_inline]] inline void multiply(vfloat (&sums)[R][V], const Left *a, int64_t a_row, int64_t a_step,
+                                            const Right *b, int64_t b_step, int64_t steps) {
   for (int64_t s = 0; s < steps; s++) {
     decltype(load(b)) right[V];
 #pragma GCC unroll 4
@@ -75,11 +76,11 @@ inline void for_column_groups(int64_t columns, Kernel kernel) {
 //
 // `factor` NULL stands for 1. On a matrix unit a_step is 1, and whole squares are read: zeros behind the last step, and
 // rows of a and c up to the next square. Serves weights · values, and in the backward pass both transposed products.
-template <typename Element>
-inline void accumulate_product(const Element *a, int64_t a_row, int64_t a_step, const Element *b, int64_t b_step,
+template <typename Left, typename Right>
+inline void accumulate_product(const Left *a, int64_t a_row, int64_t a_step, const Right *b, int64_t b_step,
                                int64_t steps, float *c, int64_t c_row, int64_t rows, int64_t columns,
                                const float *factor) {
-  if constexpr (on_matrix_unit<Element>) {
+  if constexpr (on_matrix_unit<Left>) {
     for (int64_t i = 0; i < rows; i++)
       if (factor != nullptr && factor[i] != 1.f)
         for (int64_t j = 0; j < columns; j += kLanes)
