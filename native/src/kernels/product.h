@@ -4,6 +4,7 @@
 // be of half precision beside floats: it is widened as it is read.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "lanes.h"
@@ -15,6 +16,7 @@ namespace regard {
 constexpr int kRows = 6;
 constexpr int kVectors = kLanes == 16 ? 4 : 2;
 constexpr int kPanel = kVectors * kLanes;  // columns of one pass
+constexpr int64_t kStepsTogether = 128;    // rows of b that the first-level cache holds while all rows of a pass by
 
 // sums[i][j] += Σ_s a[i · a_row + s · a_step] · b[s · b_step + j · kLanes …]
 template <int R, int V, typename Left, typename Right>
@@ -88,23 +90,27 @@ inline void accumulate_product(const Left *a, int64_t a_row, int64_t a_step, con
     return multiply_on_unit(a, a_row, b, b_step, (steps + kSquare - 1) / kSquare * kSquare, c, c_row, rows, columns,
                             true);
   }
-  for_column_groups(columns, [&](int64_t column, auto vectors) {
-    for_row_groups<kRows>(rows, [&](int64_t row, auto size) {
-      constexpr int R = decltype(size)::value, V = decltype(vectors)::value;
-      vfloat sums[R][V];
+  for (int64_t first = 0; first < steps; first += kStepsTogether) {
+    const int64_t count = std::min(kStepsTogether, steps - first);
+    const float *scales = first == 0 ? factor : nullptr;
+    for_column_groups(columns, [&](int64_t column, auto vectors) {
+      for_row_groups<kRows>(rows, [&](int64_t row, auto size) {
+        constexpr int R = decltype(size)::value, V = decltype(vectors)::value;
+        vfloat sums[R][V];
 #pragma GCC unroll 12
-      for (int i = 0; i < R; i++) {
-        const vfloat scale = broadcast(factor == nullptr ? 1.f : factor[row + i]);
+        for (int i = 0; i < R; i++) {
+          const vfloat scale = broadcast(scales == nullptr ? 1.f : scales[row + i]);
 #pragma GCC unroll 4
-        for (int j = 0; j < V; j++) sums[i][j] = scale * load(c + (row + i) * c_row + column + j * kLanes);
-      }
-      multiply<R, V>(sums, a + row * a_row, a_row, a_step, b + column, b_step, steps);
+          for (int j = 0; j < V; j++) sums[i][j] = scale * load(c + (row + i) * c_row + column + j * kLanes);
+        }
+        multiply<R, V>(sums, a + row * a_row + first * a_step, a_row, a_step, b + first * b_step + column, b_step, count);
 #pragma GCC unroll 12
-      for (int i = 0; i < R; i++)
+        for (int i = 0; i < R; i++)
 #pragma GCC unroll 4
-        for (int j = 0; j < V; j++) store(c + (row + i) * c_row + column + j * kLanes, sums[i][j]);
+          for (int j = 0; j < V; j++) store(c + (row + i) * c_row + column + j * kLanes, sums[i][j]);
+      });
     });
-  });
+  }
 }
 
 }  // namespace regard
