@@ -20,10 +20,14 @@ inline int64_t padded_elements(int64_t values) {
   return on_matrix_unit<Element> ? round_up(elements_of<Element>(values), kSquare) : elements_of<Element>(values);
 }
 
+// Keys are scored so many at a time: a vector, or the pairs of a square.
+template <typename Element>
+constexpr int64_t kKeysTogether = on_matrix_unit<Element> ? 2 * kSquare : kLanes;
+
 // Keys whose values are packed: zeros behind the last up to a whole square of pairs.
 template <typename Element>
 inline int64_t padded_keys(int64_t keys) {
-  return on_matrix_unit<Element> ? round_up(keys, 2 * kSquare) : keys;
+  return on_matrix_unit<Element> ? round_up(keys, kKeysTogether<Element>) : keys;
 }
 
 // The first elements of a row, one per lane: values as floats, or the bits of pairs. Zeros behind the last value.
@@ -38,11 +42,13 @@ inline vfloat load_elements(const T *row, int64_t values) {
   }
 }
 
-// Transposes `count` rows of `dim` values into a panel of kPanel rows: out[element][row in panel], zeros behind the end.
+// Transposes `count` rows of `dim` values into a panel of kPanel rows: out[element][row in panel], zeros behind the end as
+// far as they are scored.
 template <typename Element, typename T>
 inline void pack_panel(const T *rows, int64_t row_stride, int64_t count, int64_t dim, Element *out) {
   constexpr int64_t kStep = kLanes * kValues<Element>;
-  for (int64_t column = 0; column < kPanel; column += kLanes) {
+  const int64_t columns = std::min<int64_t>(kPanel, round_up(count, kKeysTogether<Element>));
+  for (int64_t column = 0; column < columns; column += kLanes) {
     const int64_t present = std::clamp<int64_t>(count - column, 0, kLanes);
     const T *from = rows + column * row_stride;
     for (int64_t d = 0; d < dim; d += kStep) {

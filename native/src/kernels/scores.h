@@ -134,37 +134,36 @@ inline void raw_scores(const Element *queries, int64_t dim, int rows, const Elem
                        int64_t width, float *scores, vfloat *largest) {
   if constexpr (on_matrix_unit<Element>) {
     for (int64_t j = 0; j < width; j += kPanel)
-      multiply_on_unit(queries, dim, panels + (key + j) * dim, kPanel, dim, scores + j, kTileRow, rows, kPanel, false);
+      multiply_on_unit(queries, dim, panels + (key + j) * dim, kPanel, dim, scores + j, kTileRow, rows,
+                       std::min<int64_t>(kPanel, width - j), false);
     for (int r = 0; r < rows; r++) {
-      vfloat most[kVectors];
-#pragma GCC unroll 4
-      for (vfloat &part : most) part = broadcast(kMasked);
-      for (int64_t j = 0; j < width; j += kPanel)
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; v++) most[v] = max_of(load(scores + r * kTileRow + j + v * kLanes), most[v]);
-      for (int v = 1; v < kVectors; v++) most[0] = max_of(most[v], most[0]);
-      largest[r] = most[0];
+      vfloat even = broadcast(kMasked), odd = even;
+      for (int64_t j = 0; j < width; j += 2 * kLanes) {
+        even = max_of(load(scores + r * kTileRow + j), even);
+        odd = max_of(load(scores + r * kTileRow + j + kLanes), odd);
+      }
+      largest[r] = max_of(odd, even);
     }
     return;
   }
-  for (int64_t j = 0; j < width; j += kPanel) {
+  for_column_groups(width, [&](int64_t j, auto vectors) {
     const Element *panel = panels + (key + j) * dim;
     for_row_groups<kRows>(rows, [&](int64_t row, auto size) {
-      constexpr int R = decltype(size)::value;
-      vfloat sums[R][kVectors] = {};
-      multiply<R, kVectors>(sums, queries + row * dim, dim, 1, panel, kPanel, dim);
+      constexpr int R = decltype(size)::value, V = decltype(vectors)::value;
+      vfloat sums[R][V] = {};
+      multiply<R, V>(sums, queries + row * dim, dim, 1, panel, kPanel, dim);
 #pragma GCC unroll 12
       for (int i = 0; i < R; i++) {
         vfloat most = j == 0 ? broadcast(kMasked) : largest[row + i];
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; v++) {
+        for (int v = 0; v < V; v++) {
           store(scores + (row + i) * kTileRow + j + v * kLanes, sums[i][v]);
           most = max_of(sums[i][v], most);
         }
         largest[row + i] = most;
       }
     });
-  }
+  });
 }
 
 // Scores of a tile and what they are still to be multiplied by. Rows of queries and panels have `dim` elements.
