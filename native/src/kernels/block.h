@@ -21,8 +21,6 @@ static_assert(!kMatrixUnit || kBlock % kSquare == 0);
 // Tiles start at multiples of kTile, wherever a block's keys start: how rows are grouped then changes no bit of a result.
 inline int64_t tile_start_after(int64_t key) { return (key / kTile + 1) * kTile; }
 
-inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
-
 // Query rows that read the same keys. One head each, or, where queries are few, all heads of a kv head.
 struct Unit {
   int64_t batch, kv_head, first_head, heads;

@@ -161,7 +161,6 @@ class Decode {
     for (int r = 0; r < block.rows; r++) {
       float *row = scores + r * kTileRow;
       std::fill(row + keys, row + width, kMasked);
-      rows.scale[r] = 1.f;
       if (adjustment_.needed(block, r, key, width)) {
         largest[r] = adjustment_.apply(block, r, key, width, 1.f, row);
         continue;

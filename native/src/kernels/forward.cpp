@@ -209,7 +209,8 @@ class Forward {
     const bool masked = call_.mask.low != nullptr || call_.mask.tiles != nullptr;
     vfloat largest[kBlock];
     for (int64_t key = block.first_key; key < block.end_key; key = tile_start_after(key), strip.tiles++) {
-      const int64_t keys = std::min(tile_start_after(key), block.end_key) - key, width = round_up(keys, kKeysTogether<Element>);
+      const int64_t keys = std::min(tile_start_after(key), block.end_key) - key;
+      const int64_t width = round_up(keys, kKeysTogether<Element>);
       float *scores = strip.tile(plan_.strip ? strip.tiles : 0);
       float *bases = strip.tile_bases(plan_.strip ? strip.tiles : 0);
       if (masked && !block.sees_any(key, key + keys)) {

@@ -52,6 +52,8 @@ struct float16 {
   uint16_t bits;
 };
 
+inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
 inline vfloat broadcast(float x) { return x - vfloat{}; }
 
 inline vword broadcast(bfloat16_pair x) { return x.bits - vword{}; }

@@ -36,7 +36,7 @@ template <int R, int V, typename Left, typename Right>
 }
 
 template <typename Element>
-constexpr bool on_matrix_unit = kMatrixUnit &&std::is_same_v<Element, bfloat16_pair>;
+constexpr bool on_matrix_unit = kMatrixUnit && std::is_same_v<Element, bfloat16_pair>;
 
 // Calls kernel with the constant R for every group of rows; groups are as even as can be, none above `most`.
 template <int Most, typename Kernel>
@@ -87,8 +87,7 @@ inline void accumulate_product(const Left *a, int64_t a_row, int64_t a_step, con
       if (factor != nullptr && factor[i] != 1.f)
         for (int64_t j = 0; j < columns; j += kLanes)
           store(c + i * c_row + j, factor[i] * load(c + i * c_row + j));
-    return multiply_on_unit(a, a_row, b, b_step, (steps + kSquare - 1) / kSquare * kSquare, c, c_row, rows, columns,
-                            true);
+    return multiply_on_unit(a, a_row, b, b_step, round_up(steps, kSquare), c, c_row, rows, columns, true);
   }
   for (int64_t first = 0; first < steps; first += kStepsTogether) {
     const int64_t count = std::min(kStepsTogether, steps - first);

@@ -13,7 +13,7 @@ struct RowStatistics {
   float largest[kBlock];  // so far
   float factor[kBlock];   // what the last tile scaled earlier sums by
   float shift[kBlock];    // and added to the exponents of earlier weights: 0, or the logarithm of that
-  float scale[kBlock];    // what the tile's scores are still to be multiplied by, above 0
+  float scale[kBlock];    // what the tile's scores are still to be multiplied by, above 0; 1 if nobody says
   // While tiles come, by lanes of keys; e = exp(score − largest).
   vfloat sums[kBlock];       // Σ e
   vfloat entropies[kBlock];  // Σ e · ln(e)
@@ -26,6 +26,7 @@ struct RowStatistics {
   void begin(int rows, int k, float *top_scores, int32_t *top_keys) {
     for (int r = 0; r < rows; r++) {
       largest[r] = kMasked;
+      scale[r] = 1;
       sums[r] = entropies[r] = distances[r] = rests[r] = vfloat{};
       if (k > 0) top[r].begin(top_scores + r * TopList::lanes(k), top_keys + r * TopList::lanes(k), k);
     }
