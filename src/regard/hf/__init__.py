@@ -1,6 +1,7 @@
-"""regard for Hugging Face transformers: an attention implementation, and the eyes of ``regard.watch``.
+"""regard for Hugging Face transformers: an attention implementation, the eyes of ``regard.watch``, and our own models.
 
-Importing this package makes ``model.set_attn_implementation("regard")`` work.
+Importing this package makes ``model.set_attn_implementation("regard")`` work, and lets the Auto classes load our
+models.
 """
 
 from __future__ import annotations
@@ -14,12 +15,42 @@ except ModuleNotFoundError as _missing:
 
 from regard.hf.attention import regard_attention as regard_attention
 from regard.hf.attention import register as _register
+from regard.hf.config import RegardCaptionConfig as RegardCaptionConfig
+from regard.hf.config import RegardDecoderConfig as RegardDecoderConfig
+from regard.hf.config import RegardEncoderConfig as RegardEncoderConfig
+from regard.hf.config import RegardSeq2SeqConfig as RegardSeq2SeqConfig
+from regard.hf.config import RegardVisionConfig as RegardVisionConfig
 from regard.hf.loading import LoadedModel as LoadedModel
 from regard.hf.loading import load as load
+from regard.hf.models import RegardForCausalLM as RegardForCausalLM
+from regard.hf.models import RegardForConditionalGeneration as RegardForConditionalGeneration
+from regard.hf.models import RegardForImageCaptioning as RegardForImageCaptioning
+from regard.hf.models import RegardForImageClassification as RegardForImageClassification
+from regard.hf.models import RegardForMaskedLM as RegardForMaskedLM
+from regard.hf.models import RegardForQuestionAnswering as RegardForQuestionAnswering
+from regard.hf.models import RegardForSequenceClassification as RegardForSequenceClassification
+from regard.hf.models import register as _register_models
 from regard.hf.watching import TransformersAdapter as _TransformersAdapter
 from regard.lens.adapters import register_adapter as _register_adapter
 
-__all__ = ["LoadedModel", "load", "regard_attention"]
+__all__ = [
+    "LoadedModel",
+    "RegardCaptionConfig",
+    "RegardDecoderConfig",
+    "RegardEncoderConfig",
+    "RegardForCausalLM",
+    "RegardForConditionalGeneration",
+    "RegardForImageCaptioning",
+    "RegardForImageClassification",
+    "RegardForMaskedLM",
+    "RegardForQuestionAnswering",
+    "RegardForSequenceClassification",
+    "RegardSeq2SeqConfig",
+    "RegardVisionConfig",
+    "load",
+    "regard_attention",
+]
 
 _register()
+_register_models()
 _register_adapter("transformers", _TransformersAdapter())

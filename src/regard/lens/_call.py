@@ -9,7 +9,7 @@ from typing import Any, Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.ops import Mask
+from regard.ops import ALiBi, Mask
 
 Kind = Literal["self", "cross"]
 _CROSS = re.compile(r"cross|encoder_attn|encdec|multihead_attn", re.IGNORECASE)
@@ -38,7 +38,7 @@ class AttentionCall:
     key: Float[Tensor, "batch kv_heads kv head_dim"]
     kind: Kind
     mask: Mask | Tensor | None = None
-    bias: Tensor | None = None
+    bias: ALiBi | Tensor | None = None
     scale: float | None = None
     logit_softcap: float | None = None
     sinks: Tensor | None = None

@@ -8,6 +8,7 @@ from regard.records import Coverage
 _VIA = {
     "interface": "through the library's attention interface",
     "functional": "through torch's attention function",
+    "attend": "through regard.attend",
     "softmax": "from its own softmax",
 }
 

@@ -17,7 +17,8 @@ from regard.lens._frames import Frame, is_quiet, quiet
 from regard.lens._heads import multi_head_call, multi_head_output
 from regard.lens._own_softmax import note_softmax
 from regard.lens._session import Session
-from regard.ops import Causal
+from regard.ops import Causal, Documents, Mask, SlidingWindow, Where, attend, weights
+from regard.ops.masks import And, Not, Or
 
 _SDPA = inspect.Signature(
     [
@@ -90,9 +91,9 @@ def _serves(watchers: list[_Watcher]) -> bool:
     return any(session.serve == "regard" and session.wants(frame.module) for session, frame in watchers)
 
 
-def _record(watchers: list[_Watcher], call: AttentionCall) -> None:
+def _record(watchers: list[_Watcher], call: AttentionCall, *, via: str = "functional") -> None:
     for session, frame in watchers:
-        session.record(frame.module, call, via="functional")
+        session.record(frame.module, call, via=via)
 
 
 def _scaled_dot_product(
@@ -200,10 +201,63 @@ def _softmax(
         return func(*args, **kwargs)
 
 
+def _attend(
+    watchers: list[_Watcher],
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """``regard.attend``, as the modules of ``regard.nn`` call it."""
+    bound = _ATTEND.bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = bound.arguments
+    with quiet():
+        output = func(*args, **kwargs)
+    query, key, kv_start = given["query"], given["key"], given["kv_start"]
+    q_len, kv_len = query.shape[2], key.shape[2]
+    kind = kind_of(watchers[-1][1].name, query, key, q_len=q_len, kv_len=kv_len)
+    q_start = given["q_start"]
+    if isinstance(q_start, Tensor):
+        for session, frame in watchers:
+            session.refuse(frame.module, "its batch rows have queries at positions of their own")
+        return output
+    if kind == "cross" and q_start == "end" and not _reads_query_positions(given["mask"]):
+        q_start = None  # only the calls around this one can tell where its queries sit
+    elif isinstance(q_start, str):
+        q_start = kv_start + kv_len - q_len if q_start == "end" else kv_start
+    options = {name: given[name] for name in ("mask", "bias", "scale", "logit_softcap", "sinks")}
+    call = AttentionCall(query=query, key=key, kind=kind, q_start=q_start, kv_start=kv_start, **options)
+    _record(watchers, call, via="attend")
+    return output
+
+
+def _reads_query_positions(mask: Mask | Tensor | None) -> bool:
+    """Whether what a mask allows depends on where a query sits."""
+    if isinstance(mask, And | Or):
+        return _reads_query_positions(mask.left) or _reads_query_positions(mask.right)
+    if isinstance(mask, Not):
+        return _reads_query_positions(mask.mask)
+    return isinstance(mask, Causal | SlidingWindow | Documents | Where)
+
+
+def _weights(
+    _: list[_Watcher],
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """``regard.weights`` repeats the softmax of an ``attend`` beside it."""
+    with quiet():
+        return func(*args, **kwargs)
+
+
+_ATTEND = inspect.signature(attend)
 _MULTI_HEAD = inspect.signature(functional.multi_head_attention_forward)
 _HANDLERS: dict[Callable[..., Any], Callable[..., Any]] = {
     functional.scaled_dot_product_attention: _scaled_dot_product,
     functional.multi_head_attention_forward: _multi_head,
+    attend: _attend,
+    weights: _weights,
     functional.softmax: _softmax,
     torch.softmax: _softmax,
     Tensor.softmax: _softmax,

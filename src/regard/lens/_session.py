@@ -126,8 +126,8 @@ class Session:
                     layer.select(rows.cpu())
 
     def _measure(self, call: AttentionCall, layer: Layer | None) -> Observation:
-        bias = call.bias.detach() if call.bias is not None else None
-        if bias is not None and not bias.is_inference():
+        bias = call.bias.detach() if isinstance(call.bias, Tensor) else call.bias
+        if isinstance(bias, Tensor) and not bias.is_inference():
             bias.requires_grad_()  # a bias of zeros and ones is refused as a mistaken mask; here it is what was added
         call = replace(call, query=call.query.detach(), key=call.key.detach(), bias=bias)
         with quiet(), torch.no_grad():

@@ -36,8 +36,14 @@ class Seen:
         return list(self._session.layers)
 
     def __getitem__(self, name: str | tuple[str, int]) -> Layer:
-        """The layer of a module; ``seen[name, index]`` where a module has several."""
+        """The layer of a module; ``seen[name, index]`` where a module has several.
+
+        The end of a name will do where it is that of one module: ``seen["layers.2.self"]``.
+        """
         wanted, index = name if isinstance(name, tuple) else (name, None)
+        names = {layer.name for layer in self._session.layers}
+        ending = {whole for whole in names if whole.endswith(f".{wanted}")}
+        wanted = ending.pop() if wanted not in names and len(ending) == 1 else wanted
         found = [layer for layer in self._session.layers if layer.name == wanted and index in (None, layer.index)]
         if len(found) == 1:
             return found[0]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal, NamedTuple
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
+from regard.nn.cache import LayerCache
+from regard.nn.position_bias import ALiBi, RelativeBias
+from regard.nn.rotary import Rotary
+from regard.ops import ALiBi as AlibiRule
 from regard.ops import Mask, attend, weights
 from regard.ops.transforms import is_free_to_look_at
 
@@ -66,6 +72,26 @@ class ScaledDotProductAttention(nn.Module):
         return (output[:, 0], seen[:, 0]) if single else (output, seen)
 
 
+class Heads(NamedTuple):
+    """What ``attend`` is given for one call of a module.
+
+    Args:
+        query: Projected and split; rotated where positions are rotary.
+        key: The same, cached keys before the new ones.
+        value: Projected and split.
+        bias: What positions add to the scores.
+        q_start: Position of the first query, or "end".
+        kv_start: Position of the first key.
+    """
+
+    query: Float[Tensor, "batch num_heads q_len head_dim"]
+    key: Float[Tensor, "batch num_kv_heads kv_len head_dim"]
+    value: Float[Tensor, "batch num_kv_heads kv_len value_dim"]
+    bias: AlibiRule | Tensor | None
+    q_start: int | Literal["end"]
+    kv_start: int
+
+
 class MultiHeadAttention(nn.Module):
     """Several attentions side by side, each with its own projections, joined by one more.
 
@@ -73,15 +99,20 @@ class MultiHeadAttention(nn.Module):
 
     Args:
         d_model: Width of the queries and of the output.
-        num_heads: Query heads; must divide ``d_model``.
+        num_heads: Query heads; must divide ``d_model`` unless ``head_dim`` is given.
         num_kv_heads: Heads of keys and values; must divide ``num_heads``, which is the default.
-        kv_dim: Width of the keys and values; ``d_model`` by default.
+        kv_dim: Width of the keys and values, ``d_model`` by default; a pair if they differ.
+        head_dim: Width of a head's queries and keys; ``d_model / num_heads`` by default.
+        value_dim: Width of a head's values; ``head_dim`` by default.
         bias: Whether the projections add a bias.
+        scale: Multiplies q·k; head_dim^−½ by default.
+        positions: ``Rotary``, ``ALiBi`` or ``RelativeBias``; one module may serve many layers.
+        sinks: Whether every head has one more logit, learned, whose value is zero.
         dropout_p: Share of the weights dropped from the output in training; what is returned is before dropout.
 
     Raises:
         ShapeError: if the heads do not divide evenly.
-        ConfigError: if ``dropout_p`` is not between 0 and 1.
+        ConfigError: if ``dropout_p`` is not between 0 and 1, or ``positions`` is no position scheme for attention.
 
     Source:
         Vaswani et al. 2017, section 3.2.2; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
@@ -93,45 +124,57 @@ class MultiHeadAttention(nn.Module):
         num_heads: int,
         *,
         num_kv_heads: int | None = None,
-        kv_dim: int | None = None,
+        kv_dim: int | tuple[int, int] | None = None,
+        head_dim: int | None = None,
+        value_dim: int | None = None,
         bias: bool = True,
+        scale: float | None = None,
+        positions: Rotary | ALiBi | RelativeBias | None = None,
+        sinks: bool = False,
         dropout_p: float = 0.0,
     ) -> None:
         super().__init__()
-        kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        for total, parts, names in (
-            (d_model, num_heads, ("d_model", "num_heads")),
-            (num_heads, kv_heads, ("num_heads", "num_kv_heads")),
-        ):
-            if parts < 1 or total % parts:
-                problem = must_be(names[0], f"a multiple of {names[1]} ({parts})", total)
-                raise ShapeError(message("MultiHeadAttention", problem))
+        self.num_heads = num_heads
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        if head_dim is None:
+            _need_multiple("d_model", d_model, "num_heads", num_heads)
+        _need_multiple("num_heads", num_heads, "num_kv_heads", self.num_kv_heads)
         if not 0 <= dropout_p <= 1:
             raise ConfigError(message("MultiHeadAttention", must_be("dropout_p", "between 0 and 1", dropout_p)))
-        self.num_heads, self.num_kv_heads, self.dropout_p = num_heads, kv_heads, dropout_p
-        self.head_dim = d_model // num_heads
-        width = d_model if kv_dim is None else kv_dim
-        self.query = nn.Linear(d_model, d_model, bias=bias)
-        self.key = nn.Linear(width, kv_heads * self.head_dim, bias=bias)
-        self.value = nn.Linear(width, kv_heads * self.head_dim, bias=bias)
-        self.output = nn.Linear(d_model, d_model, bias=bias)
+        if not isinstance(positions, Rotary | ALiBi | RelativeBias | None):
+            found = f"a {type(positions).__name__}"
+            hint = "SinusoidalPositions and LearnedPositions are added to the embeddings, before the first layer"
+            problem = must_be("positions", "Rotary, ALiBi, RelativeBias or None", found)
+            raise ConfigError(message("MultiHeadAttention", problem, hint=hint))
+        self.head_dim = d_model // num_heads if head_dim is None else head_dim
+        self.value_dim = self.head_dim if value_dim is None else value_dim
+        self.scale, self.dropout_p, self.positions = scale, dropout_p, positions
+        key_width, value_width = kv_dim if isinstance(kv_dim, tuple) else (kv_dim or d_model,) * 2
+        self.query = nn.Linear(d_model, num_heads * self.head_dim, bias=bias)
+        self.key = nn.Linear(key_width, self.num_kv_heads * self.head_dim, bias=bias)
+        self.value = nn.Linear(value_width, self.num_kv_heads * self.value_dim, bias=bias)
+        self.output = nn.Linear(num_heads * self.value_dim, d_model, bias=bias)
+        self.sinks = nn.Parameter(torch.zeros(num_heads)) if sinks else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw every projection anew: Glorot-uniform weights, zero biases."""
+        """Draw every projection anew: Glorot-uniform weights, zero biases and sinks."""
         for linear in (self.query, self.key, self.value, self.output):
             nn.init.xavier_uniform_(linear.weight)
             if linear.bias is not None:
                 nn.init.zeros_(linear.bias)
+        if self.sinks is not None:
+            nn.init.zeros_(self.sinks)
 
     def forward(
         self,
         query: Float[Tensor, "batch q_len d_model"],
-        key: Float[Tensor, "batch kv_len kv_dim"] | None = None,
-        value: Float[Tensor, "batch kv_len kv_dim"] | None = None,
+        key: Float[Tensor, "batch kv_len key_width"] | None = None,
+        value: Float[Tensor, "batch kv_len value_width"] | None = None,
         mask: Mask | Tensor | None = None,
         *,
         need_weights: bool = False,
+        kv_cache: LayerCache | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attend.
 
@@ -139,8 +182,11 @@ class MultiHeadAttention(nn.Module):
             query: Batch first, always.
             key: ``query`` by default (self-attention).
             value: ``key`` by default.
-            mask: A mask (``Causal() & Padding(keep)``), or a tensor in which only exact 0 (False) blocks.
+            mask: A mask (``Causal() & Padding(keep)``), or a tensor in which only exact 0 (False) blocks. With a cache
+                its keys are those of the cache and the new ones.
             need_weights: Whether to return the weights too; the output and its gradient stay the same.
+            kv_cache: What the layer has kept. Without ``key`` the new tokens are appended to it; with ``key`` (another
+                sequence) its projection is kept at the first call and used at later ones.
 
         Returns:
             The output [batch, q_len, d_model]; with ``need_weights`` also the weights per head
@@ -153,35 +199,100 @@ class MultiHeadAttention(nn.Module):
         Cost:
             Linear memory; quadratic with ``need_weights``.
         """
-        key = query if key is None else key
-        value = key if value is None else value
-        for name, tensor, linear in (
-            ("query", query, self.query),
-            ("key", key, self.key),
-            ("value", value, self.value),
-        ):
-            if tensor.dim() != 3 or tensor.shape[2] != linear.in_features:
-                expected = f"of shape [batch, length, {linear.in_features}]"
-                problem = must_be(name, expected, f"of shape {tuple(tensor.shape)}")
-                hint = f"a single sequence is {name}[None]" if tensor.dim() == 2 else None
-                raise ShapeError(message("MultiHeadAttention", problem, hint=hint))
-        heads = self._split(self.query(query), self.num_heads)
-        keys = self._split(self.key(key), self.num_kv_heads)
-        values = self._split(self.value(value), self.num_kv_heads)
-        allowed = as_mask("MultiHeadAttention", mask)
+        heads = self.heads(query, key, value, kv_cache=kv_cache)
+        options: dict[str, Any] = {
+            "mask": as_mask("MultiHeadAttention", mask),
+            "bias": heads.bias,
+            "scale": self.scale,
+            "sinks": self.sinks,
+            "q_start": heads.q_start,
+            "kv_start": heads.kv_start,
+        }
         dropout_p = self.dropout_p if self.training else 0.0
-        joined = attend(heads, keys, values, mask=allowed, dropout_p=dropout_p).transpose(1, 2).flatten(2)
-        output: Tensor = self.output(joined)
-        return (output, weights(heads, keys, mask=allowed)) if need_weights else output
+        context = attend(heads.query, heads.key, heads.value, dropout_p=dropout_p, **options)
+        output = self.join(context)
+        return (output, weights(heads.query, heads.key, **options)) if need_weights else output
 
-    def _split(self, joined: Tensor, heads: int) -> Tensor:
-        """[batch, length, heads · head_dim] → [batch, heads, length, head_dim]."""
-        batch, length, _ = joined.shape
-        return joined.view(batch, length, heads, self.head_dim).transpose(1, 2)
+    def join(self, context: Float[Tensor, "batch num_heads q_len value_dim"]) -> Float[Tensor, "batch q_len d_model"]:
+        """Lay the heads side by side and project them: everything after attention itself."""
+        output: Tensor = self.output(context.transpose(1, 2).flatten(2))
+        return output
+
+    def heads(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        kv_cache: LayerCache | None = None,
+    ) -> Heads:
+        """Project, split into heads and place: everything before attention itself. Arguments as for a call."""
+        _need_width("query", query, self.query)
+        queries = split(self.query(query), self.num_heads)
+        if kv_cache is not None and kv_cache.source is not None:
+            return Heads(queries, *kv_cache.source, None, "end", 0)
+        if key is not None and key is not query:
+            return self._heads_of_two(queries, key, value, kv_cache)
+        value = query if value is None else value
+        _need_width("value", value, self.value)
+        keys, values = split(self.key(query), self.num_kv_heads), split(self.value(value), self.num_kv_heads)
+        start = 0 if kv_cache is None else kv_cache.length
+        if isinstance(self.positions, Rotary):
+            turns = self.positions.turns_from(start, query.shape[1], dtype=queries.dtype, device=query.device)
+            queries, keys = self.positions.turn(queries, turns), self.positions.turn(keys, turns)
+        kv_start = 0
+        if kv_cache is not None:
+            keys, values, kv_start = kv_cache.append(keys, values)
+        bias = self._bias(start, query.shape[1], kv_start, keys.shape[2], device=query.device)
+        return Heads(queries, keys, values, bias, start, kv_start)
+
+    def _heads_of_two(self, queries: Tensor, key: Tensor, value: Tensor | None, kv_cache: LayerCache | None) -> Heads:
+        """Heads of a call whose keys are another sequence."""
+        if self.positions is not None:
+            problem = must_be("key", "None, as `positions` are for self-attention", f"of shape {tuple(key.shape)}")
+            raise ConfigError(message("MultiHeadAttention", problem))
+        value = key if value is None else value
+        _need_width("key", key, self.key)
+        _need_width("value", value, self.value)
+        keys, values = split(self.key(key), self.num_kv_heads), split(self.value(value), self.num_kv_heads)
+        if kv_cache is not None:
+            kv_cache.source = keys, values
+        return Heads(queries, keys, values, None, "end", 0)
+
+    def _bias(
+        self, q_start: int, q_len: int, kv_start: int, kv_len: int, *, device: torch.device
+    ) -> AlibiRule | Tensor | None:
+        if isinstance(self.positions, ALiBi):
+            return self.positions.rule(device)
+        if isinstance(self.positions, RelativeBias):
+            queries = torch.arange(q_start, q_start + q_len, device=device)
+            keys = torch.arange(kv_start, kv_start + kv_len, device=device)
+            bias: Tensor = self.positions(queries, keys)
+            return bias
+        return None
 
     def extra_repr(self) -> str:
         """Show the heads in ``print(module)``."""
         return f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, dropout_p={self.dropout_p}"
+
+
+def split(joined: Float[Tensor, "batch length width"], heads: int) -> Float[Tensor, "batch heads length head_dim"]:
+    """Give every head its part of the features."""
+    batch, length, width = joined.shape
+    return joined.view(batch, length, heads, width // heads).transpose(1, 2)
+
+
+def _need_multiple(name: str, total: int, by: str, parts: int) -> None:
+    if parts < 1 or total % parts:
+        raise ShapeError(message("MultiHeadAttention", must_be(name, f"a multiple of {by} ({parts})", total)))
+
+
+def _need_width(name: str, tensor: Tensor, linear: nn.Linear) -> None:
+    if tensor.dim() == 3 and tensor.shape[2] == linear.in_features:
+        return
+    problem = must_be(name, f"of shape [batch, length, {linear.in_features}]", f"of shape {tuple(tensor.shape)}")
+    hint = f"a single sequence is {name}[None]" if tensor.dim() == 2 else None
+    raise ShapeError(message("MultiHeadAttention", problem, hint=hint))
 
 
 def as_mask(caller: str, mask: Mask | Tensor | None) -> Mask | Tensor | None:

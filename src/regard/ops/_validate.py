@@ -71,7 +71,7 @@ def make_call(
         key=key,
         value=value,
         geometry=geometry,
-        mask=_mask(caller, mask, geometry, q_start),
+        mask=None if mask is None else lower_given(caller, mask, geometry, q_start),
         bias=None if bias is None else _bias(caller, bias, geometry),
         alibi=None if alibi is None else _alibi(caller, alibi, geometry),
         scale=_usual_scale(query.shape[3]) if scale is None else float(scale),
@@ -216,9 +216,12 @@ def make_geometry(
     return Geometry(batch, heads, q_len, kv_len, positions, kv_start, statistics_dtype(dtype), device, aligned)
 
 
-def _mask(caller: str, mask: masks.Mask | Tensor | None, geometry: Geometry, q_start: QStart) -> Lowered | None:
-    if mask is None:
-        return None
+def lower_given(caller: str, mask: masks.Mask | Tensor, geometry: Geometry, q_start: QStart) -> Lowered:
+    """Lower what was given as ``mask``, a tensor included.
+
+    Raises:
+        ShapeError, DTypeError: if it is none or does not fit the call.
+    """
     if isinstance(mask, masks.Mask):
         return lower_once(mask, geometry, caller=caller, q_start=q_start)
     if not isinstance(mask, Tensor):

@@ -18,6 +18,7 @@ from regard.ops._validate import make_call
 from regard.ops.biases import ALiBi
 from regard.ops.measure import Observation, measure_call, observe_call
 from regard.ops.probes import Probe
+from regard.ops.transforms import is_listened_to, through_modes
 
 
 def attend(
@@ -83,6 +84,22 @@ def attend(
         >>> regard.attend(q, k, v, mask=regard.Causal()).shape
         torch.Size([1, 2, 3, 4])
     """
+    if is_listened_to():
+        return through_modes(
+            attend,
+            query,
+            key,
+            value,
+            mask=mask,
+            bias=bias,
+            scale=scale,
+            logit_softcap=logit_softcap,
+            sinks=sinks,
+            dropout_p=dropout_p,
+            q_start=q_start,
+            kv_start=kv_start,
+            backend=backend,
+        )
     if (
         type(backend) is str
         and backend in ("auto", "native")
@@ -230,6 +247,19 @@ def weights(
         >>> regard.weights(q, k, mask=regard.Causal())[0, 0].tolist()
         [[1.0, 0.0], [0.5, 0.5]]
     """
+    if is_listened_to():
+        return through_modes(
+            weights,
+            query,
+            key,
+            mask=mask,
+            bias=bias,
+            scale=scale,
+            logit_softcap=logit_softcap,
+            sinks=sinks,
+            q_start=q_start,
+            kv_start=kv_start,
+        )
     call = make_call(
         "weights",
         query,

@@ -1,9 +1,13 @@
-"""Whether the values of a tensor may be looked at: not under a transform or a compiler, nor where it costs a wait."""
+"""What is at work around a call: transforms, compilers and function modes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function
 
 
 def in_transform() -> bool:
@@ -20,3 +24,14 @@ def in_vmap() -> bool:
 def is_free_to_look_at(tensor: Tensor) -> bool:
     """Whether a check of the tensor's values costs no more than reading them: eager mode, CPU, no transform."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not in_transform()
+
+
+def is_listened_to() -> bool:
+    """Whether a ``TorchFunctionMode`` is active in this thread, to which ``attend`` shows itself as torch's own do."""
+    return not torch.compiler.is_compiling() and torch._C._is_torch_function_mode_enabled()
+
+
+def through_modes(function: Callable[..., Tensor], *tensors: Tensor, **options: Any) -> Tensor:
+    """Call a function of ours by way of the active ``TorchFunctionMode``, which sees it and calls it."""
+    output: Tensor = handle_torch_function(function, tensors, *tensors, **options)
+    return output

@@ -1,0 +1,76 @@
+"""A cache of transformers, as ``generate`` makes and reorders it, in the shape our models fill."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from torch import Tensor
+from transformers import Cache, EncoderDecoderCache
+
+from regard.nn import CachedKeys, KeyValueCache, LayerCache
+
+
+class TransformersCache(KeyValueCache):
+    """Hands on to a ``Cache`` what our layers append: growing, static or sliding, and the pair of an encoder–decoder.
+
+    Args:
+        cache: What ``generate`` made; it owns the tensors and reorders them for beams.
+        window: Keys a query may see, where the cache's layers slide.
+    """
+
+    def __init__(self, cache: Cache, *, window: int | None = None) -> None:
+        super().__init__()
+        self.cache = cache
+        self.own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        slides = any(bool(getattr(layer, "is_sliding", False)) for layer in self.own.layers)
+        self.window = window if slides else None
+
+    def layer(self, index: int, part: Literal["self", "cross"] = "self") -> LayerCache:
+        """What one attention of one layer keeps."""
+        return _SourceLayer(self.cache, index) if part == "cross" else _GrowingLayer(self.own, index)
+
+    @property
+    def length(self) -> int:
+        """How many tokens the model has seen."""
+        return int(self.own.get_seq_length())
+
+
+class _GrowingLayer(LayerCache):
+    """One layer's attention within the text."""
+
+    source: tuple[Tensor, Tensor] | None = None
+
+    def __init__(self, cache: Cache, index: int) -> None:
+        self.cache, self.index = cache, index
+        self.length = int(cache.get_seq_length(index))
+
+    def append(self, key: Tensor, value: Tensor) -> CachedKeys:
+        """Take in new tokens; a static cache's room that is still empty is cut off."""
+        end = self.length + key.shape[2]
+        key, value = self.cache.update(key, value, self.index)
+        key, value = key[:, :, :end], value[:, :, :end]
+        self.length = end
+        return CachedKeys(key, value, end - key.shape[2])
+
+
+class _SourceLayer(LayerCache):
+    """One layer's attention to another sequence, projected once."""
+
+    length = 0
+
+    def __init__(self, cache: Any, index: int) -> None:
+        self.cache, self.index = cache, index
+
+    @property
+    def source(self) -> tuple[Tensor, Tensor] | None:
+        """The projected keys and values, once there are any."""
+        if not isinstance(self.cache, EncoderDecoderCache) or not self.cache.is_updated.get(self.index):
+            return None
+        kept: Any = self.cache.cross_attention_cache.layers[self.index]
+        return kept.keys, kept.values
+
+    @source.setter
+    def source(self, projected: tuple[Tensor, Tensor] | None) -> None:
+        if projected is not None and isinstance(self.cache, EncoderDecoderCache):
+            self.cache.cross_attention_cache.update(*projected, self.index)
+            self.cache.is_updated[self.index] = True

@@ -1,0 +1,286 @@
+"""An encoder by itself: reads a text both ways, for classes, spans, or words that were hidden (BERT)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.errors import ConfigError, message, must_be
+from regard.models.config import (
+    TransformerConfig,
+    embedding,
+    feed_forward,
+    last_norm,
+    layer_options,
+    self_attention,
+)
+from regard.models.padding import padding_mask, positions_of, real_tokens
+from regard.nn import Encoder, EncoderLayer
+from regard.nn.embedding import check_ids
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(TransformerConfig):
+    """Settings of an encoder.
+
+    Args:
+        num_segments: Parts a text may have (2 for question and passage); 0 for none to tell apart.
+        num_classes: What ``EncoderClassifier`` tells apart.
+        pooling: What stands for the whole text: the "mean" of its real tokens, or its "first" token.
+        mask_id: What ``hide_words`` puts in place of a hidden word; None without masked-word training.
+    """
+
+    num_segments: int = 0
+    num_classes: int = 2
+    pooling: Literal["mean", "first"] = "mean"
+    mask_id: int | None = None
+
+    def problems(self) -> list[str]:
+        """What cannot work, one sentence each."""
+        found = super().problems()
+        if self.window is not None:
+            found.append(must_be("window", "None for an encoder", self.window))
+        if self.num_segments < 0:
+            found.append(must_be("num_segments", "at least 0", self.num_segments))
+        if self.num_classes < 1:
+            found.append(must_be("num_classes", "at least 1", self.num_classes))
+        if self.pooling not in ("mean", "first"):
+            found.append(must_be("pooling", "'mean' or 'first'", repr(self.pooling)))
+        if self.mask_id is not None and not 0 <= self.mask_id < self.vocab_size:
+            found.append(must_be("mask_id", f"an id of the vocabulary (0 to {self.vocab_size - 1})", self.mask_id))
+        return found
+
+
+class TextEncoder(nn.Module):
+    """States of a text, each with all of the text in view.
+
+        tokens ──► embedding ──► layer 1 ──► … ──► layer n ──► norm ──► states
+                   + position     ├─ x + self(norm(x))           all of the text
+                   + segment      └─ x + feed_forward(norm(x))
+
+    Args:
+        config: The settings.
+
+    Source:
+        Devlin et al. 2019, arXiv:1810.04805.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = embedding(config, config.vocab_size)
+        self.segments = nn.Embedding(config.num_segments, config.embed_dim) if config.num_segments else None
+        if self.segments is not None:
+            nn.init.normal_(self.segments.weight, std=0.02)
+        self.encoder = Encoder(
+            [
+                EncoderLayer(self_attention(config, bidirectional=True), feed_forward(config), **layer_options(config))
+                for _ in range(config.num_layers)
+            ],
+            norm=last_norm(config),
+        )
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        *,
+        keep: Bool[Tensor, "batch length"] | None = None,
+        segments: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch length embed_dim"]:
+        """Read.
+
+        Args:
+            tokens: Ids.
+            keep: True for a real token; by default all that are not ``config.pad_id``.
+            segments: The part each token belongs to, for a config with ``num_segments``.
+
+        Raises:
+            ShapeError, DTypeError, ConfigError: tokens, ``keep`` or ``segments`` do not fit.
+        """
+        keep = real_tokens("TextEncoder", tokens, keep, self.config.pad_id)
+        x = self.embedding(tokens, positions_of(keep, tokens))
+        if segments is not None:
+            check_ids(segments, self.config.num_segments, name="segments", caller="TextEncoder")
+            assert self.segments is not None
+            x = x + self.segments(segments)
+        states: Tensor = self.encoder(x, padding_mask(keep))
+        return states
+
+
+class EncoderClassifier(nn.Module):
+    """A class of a text: sentiment, topic, whether one sentence follows from another.
+
+        tokens ──► TextEncoder ──► mean of the real tokens, or the first ──► linear ──► logits of the classes
+
+    Args:
+        config: The settings.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.text = TextEncoder(config)
+        self.classes = nn.Linear(config.embed_dim, config.num_classes)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        *,
+        keep: Bool[Tensor, "batch length"] | None = None,
+        segments: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch num_classes"]:
+        """Classify; arguments as for ``TextEncoder``. An empty text is classified by the bias alone."""
+        keep = real_tokens("EncoderClassifier", tokens, keep, self.config.pad_id)
+        states = self.text(tokens, keep=keep, segments=segments)
+        logits: Tensor = self.classes(pool(states, keep, self.config.pooling))
+        return logits
+
+
+class Spans(NamedTuple):
+    """Where an answer may begin and end.
+
+    Args:
+        start: Logits of the first token; −inf at padding.
+        end: Logits of the last token; −inf at padding.
+    """
+
+    start: Float[Tensor, "batch length"]
+    end: Float[Tensor, "batch length"]
+
+
+class EncoderForSpans(nn.Module):
+    """Where in a text an answer stands: extractive question answering.
+
+        question, passage ──► TextEncoder ──► linear ──► logits of every token to be the first, and the last
+
+    Args:
+        config: The settings; ``num_segments=2`` tells question and passage apart.
+
+    Source:
+        Devlin et al. 2019, section 4.2.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.text = TextEncoder(config)
+        self.ends = nn.Linear(config.embed_dim, 2)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        *,
+        keep: Bool[Tensor, "batch length"] | None = None,
+        segments: Int[Tensor, "batch length"] | None = None,
+    ) -> Spans:
+        """Find; arguments as for ``TextEncoder``."""
+        keep = real_tokens("EncoderForSpans", tokens, keep, self.config.pad_id)
+        ends = self.ends(self.text(tokens, keep=keep, segments=segments))
+        if keep is not None:
+            ends = ends.masked_fill(~keep[..., None], -torch.inf)
+        return Spans(ends[..., 0], ends[..., 1])
+
+
+class MaskedLM(nn.Module):
+    """Hidden words from the words around them: how an encoder learns from text without labels.
+
+        tokens, some hidden ──► TextEncoder ──► linear, gelu, norm ──► table ──► logits of the word at every place
+
+    Args:
+        config: The settings; ``mask_id`` stands for a hidden word.
+
+    Source:
+        Devlin et al. 2019, section 3.1.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.text = TextEncoder(config)
+        self.transform = nn.Sequential(
+            nn.Linear(config.embed_dim, config.embed_dim), nn.GELU(), nn.LayerNorm(config.embed_dim)
+        )
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        *,
+        keep: Bool[Tensor, "batch length"] | None = None,
+        segments: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch length vocab_size"]:
+        """Say what stands at every place; arguments as for ``TextEncoder``."""
+        states = self.transform(self.text(tokens, keep=keep, segments=segments))
+        return nn.functional.linear(states, self.text.embedding.table.weight, self.bias)
+
+
+class Hidden(NamedTuple):
+    """A text with some words hidden.
+
+    Args:
+        tokens: The text that the model reads.
+        labels: The word where one is to be found, −100 elsewhere (what ``cross_entropy`` ignores).
+    """
+
+    tokens: Int[Tensor, "batch length"]
+    labels: Int[Tensor, "batch length"]
+
+
+def hide_words(
+    tokens: Int[Tensor, "batch length"],
+    config: EncoderConfig,
+    *,
+    share: float = 0.15,
+    may_hide: Bool[Tensor, "batch length"] | None = None,
+    generator: torch.Generator | None = None,
+) -> Hidden:
+    """Choose words for a ``MaskedLM`` to find.
+
+    Of the chosen, 80 % become ``config.mask_id``, 10 % a random token and 10 % stay: at reading, no token is masked,
+    and the model must not learn that what it sees is always right or always wrong.
+
+    Args:
+        tokens: The text.
+        config: Of the model.
+        share: Of the tokens to choose.
+        may_hide: Which tokens may be chosen; by default all but the special tokens of the config.
+        generator: Draws; torch's own by default.
+
+    Raises:
+        ConfigError: if ``config.mask_id`` is None, or ``share`` is not between 0 and 1.
+
+    Source:
+        Devlin et al. 2019, section 3.1.
+    """
+    if config.mask_id is None:
+        raise ConfigError(message("hide_words", must_be("config.mask_id", "the id of the mask token", None)))
+    if not 0 <= share <= 1:
+        raise ConfigError(message("hide_words", must_be("share", "between 0 and 1", share)))
+    if may_hide is None:
+        may_hide = torch.ones_like(tokens, dtype=torch.bool)
+        for special in (config.pad_id, config.bos_id, config.eos_id, config.mask_id):
+            may_hide = may_hide if special is None else may_hide & (tokens != special)
+    draws = torch.rand(2, *tokens.shape, generator=generator, device=tokens.device)
+    chosen = may_hide & (draws[0] < share)
+    anything = torch.randint(config.vocab_size, tokens.shape, generator=generator, device=tokens.device)
+    shown = torch.where(chosen & (draws[1] < 0.8), config.mask_id, tokens)
+    shown = torch.where(chosen & (draws[1] >= 0.9), anything, shown)
+    return Hidden(shown, torch.where(chosen, tokens, -100))
+
+
+def pool(
+    states: Float[Tensor, "batch length embed_dim"],
+    keep: Bool[Tensor, "batch length"] | None,
+    pooling: Literal["mean", "first"],
+) -> Float[Tensor, "batch embed_dim"]:
+    """One vector for a text: the mean of its real tokens, or its first real token; zeros for an empty text."""
+    if keep is None:
+        return states.mean(dim=1) if pooling == "mean" else states[:, 0]
+    real = keep[..., None].to(states.dtype)
+    if pooling == "first":
+        real = real * (keep.cumsum(dim=1) == 1)[..., None]
+    return (states.masked_fill(~keep[..., None], 0) * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)

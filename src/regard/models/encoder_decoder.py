@@ -1,0 +1,160 @@
+"""The Transformer: reads a source, and writes a target with the source in view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.errors import must_be
+from regard.models.config import (
+    TransformerConfig,
+    embedding,
+    feed_forward,
+    last_norm,
+    layer_options,
+    plain_attention,
+    self_attention,
+)
+from regard.models.decoder_lm import causal
+from regard.models.padding import both, padding_mask, positions_of, real_tokens
+from regard.nn import Decoder, DecoderLayer, Encoder, EncoderLayer, KeyValueCache
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderConfig(TransformerConfig):
+    """Settings of an encoder–decoder; ``vocab_size`` is that of the target.
+
+    Args:
+        source_vocab_size: Number of source tokens; None if source and target share one vocabulary and one table.
+        num_decoder_layers: Layers of the decoder; ``num_layers`` by default.
+    """
+
+    source_vocab_size: int | None = None
+    num_decoder_layers: int | None = None
+
+    def problems(self) -> list[str]:
+        """What cannot work, one sentence each."""
+        return super().problems() + [
+            must_be(name, "at least 1, or None", size)
+            for name in ("source_vocab_size", "num_decoder_layers")
+            if (size := getattr(self, name)) is not None and size < 1
+        ]
+
+
+class Seq2Seq(nn.Module):
+    """The Transformer as it was introduced: translation, summarisation, any text to any text.
+
+        source ──► embedding ──► encoder layers ──► norm ──► memory
+                   + position     ├─ x + self(norm(x))            all of the source
+                                  └─ x + feed_forward(norm(x))      │
+                                                                    ▼
+        target ──► embedding ──► decoder layers ──► norm ──► table ──► logits of the next token
+                   + position     ├─ x + self(norm(x))            the target so far
+                                  ├─ x + cross(norm(x), memory)   all of the source
+                                  └─ x + feed_forward(norm(x))
+
+    Args:
+        config: The settings.
+
+    Source:
+        Vaswani et al. 2017, "Attention Is All You Need", figure 1; pre-norm: Xiong et al. 2020, arXiv:2002.04745.
+
+    Example:
+        >>> import torch
+        >>> from regard.models import EncoderDecoderConfig, Seq2Seq
+        >>> model = Seq2Seq(EncoderDecoderConfig(vocab_size=90, source_vocab_size=80, embed_dim=32, num_layers=2))
+        >>> model(torch.randint(3, 80, (2, 9)), torch.randint(3, 90, (2, 7))).shape
+        torch.Size([2, 7, 90])
+    """
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = embedding(config, config.vocab_size)
+        shared = config.source_vocab_size is None
+        self.source_embedding = None if shared else embedding(config, config.source_vocab_size or 0)
+        self.encoder = Encoder(
+            [
+                EncoderLayer(self_attention(config, bidirectional=True), feed_forward(config), **layer_options(config))
+                for _ in range(config.num_layers)
+            ],
+            norm=last_norm(config),
+        )
+        self.decoder = Decoder(
+            [
+                DecoderLayer(
+                    self_attention(config, bidirectional=False),
+                    feed_forward(config),
+                    cross=plain_attention(config),
+                    **layer_options(config),
+                )
+                for _ in range(config.num_decoder_layers or config.num_layers)
+            ],
+            norm=last_norm(config),
+        )
+
+    def forward(
+        self,
+        source: Int[Tensor, "batch source_len"],
+        target: Int[Tensor, "batch target_len"],
+        *,
+        source_keep: Bool[Tensor, "batch source_len"] | None = None,
+        keep: Bool[Tensor, "batch target_len"] | None = None,
+    ) -> Float[Tensor, "batch target_len vocab_size"]:
+        """Read the source, and say at every position of the target what comes next.
+
+        Args:
+            source: Ids.
+            target: Ids, beginning with ``config.bos_id``.
+            source_keep: True for a real source token; by default all that are not ``config.pad_id``.
+            keep: The same for the target.
+
+        Returns:
+            Logits. Those at padding mean nothing.
+
+        Raises:
+            ShapeError, DTypeError, ConfigError: tokens or masks do not fit.
+        """
+        source_keep = real_tokens("Seq2Seq", source, source_keep, self.config.pad_id, name="source_keep")
+        return self.write(target, self.read(source, keep=source_keep), source_keep=source_keep, keep=keep)
+
+    def read(
+        self, source: Int[Tensor, "batch source_len"], *, keep: Bool[Tensor, "batch source_len"] | None = None
+    ) -> Float[Tensor, "batch source_len embed_dim"]:
+        """Encode a source.
+
+        Args:
+            source: Ids.
+            keep: True for a real token; by default all that are not ``config.pad_id``.
+        """
+        keep = real_tokens("Seq2Seq", source, keep, self.config.pad_id)
+        embed = self.embedding if self.source_embedding is None else self.source_embedding
+        memory: Tensor = self.encoder(embed(source, positions_of(keep, source)), padding_mask(keep))
+        return memory
+
+    def write(
+        self,
+        target: Int[Tensor, "batch target_len"],
+        memory: Float[Tensor, "batch source_len embed_dim"] | None,
+        *,
+        source_keep: Bool[Tensor, "batch source_len"] | None = None,
+        keep: Bool[Tensor, "batch seen"] | None = None,
+        kv_cache: KeyValueCache | None = None,
+    ) -> Float[Tensor, "batch target_len vocab_size"]:
+        """Say at every position of the target what comes next.
+
+        Args:
+            target: Ids; with a cache only those it has not seen.
+            memory: What ``read`` returned; with a cache needed once.
+            source_keep: True for a real source token; None if all are.
+            keep: True for a real target token, with a cache for those seen before, too; by default all that are not
+                ``config.pad_id``.
+            kv_cache: What the decoder has seen; it is filled.
+        """
+        keep = real_tokens("Seq2Seq", target, keep, self.config.pad_id, kv_cache=kv_cache)
+        x = self.embedding(target, positions_of(keep, target, kv_cache))
+        mask = both(causal(self.config), padding_mask(keep, kv_cache))
+        x = self.decoder(x, memory, mask, padding_mask(source_keep), kv_cache=kv_cache)
+        return nn.functional.linear(x, self.embedding.table.weight)

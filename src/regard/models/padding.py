@@ -1,0 +1,84 @@
+"""Which tokens are real, and where they stand."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
+from regard.nn import KeyValueCache
+from regard.ops import Mask, Padding
+from regard.ops.transforms import is_free_to_look_at
+
+
+def real_tokens(
+    caller: str,
+    tokens: Int[Tensor, "batch length"],
+    keep: Bool[Tensor, "batch seen"] | None,
+    pad_id: int | None,
+    *,
+    name: str = "keep",
+    kv_cache: KeyValueCache | None = None,
+) -> Bool[Tensor, "batch seen"] | None:
+    """Which tokens seen so far are real.
+
+    Args:
+        caller: The model, for messages.
+        tokens: Ids of the call.
+        keep: What the person gave: True for a real token; with a cache of all tokens so far.
+        pad_id: The id that is padding where ``keep`` is not given.
+        name: Of the argument ``keep``, for messages.
+        kv_cache: What the model has seen before.
+
+    Returns:
+        The same for every token so far; None if nothing can be padding.
+
+    Raises:
+        ShapeError, DTypeError: if ``keep`` does not fit the tokens.
+        ConfigError: if padding comes with a cache and without ``keep``: what came before is not known.
+    """
+    past = 0 if kv_cache is None else kv_cache.length
+    if keep is not None:
+        shape = (tokens.shape[0], past + tokens.shape[1])
+        if keep.dtype != torch.bool:
+            raise DTypeError(message(caller, must_be(name, "bool", keep.dtype), hint=f"{name} != 0 makes it bool"))
+        if tuple(keep.shape) != shape:
+            hint = "with a cache it covers the tokens seen before, too" if past else None
+            raise ShapeError(message(caller, must_be(name, f"of shape {shape}", f"{tuple(keep.shape)}"), hint=hint))
+    elif pad_id is not None:
+        keep = tokens != pad_id
+        if past and is_free_to_look_at(keep) and not bool(keep.all()):
+            problem = must_be(name, "given, where tokens after a cache hold padding", None)
+            raise ConfigError(message(caller, problem))
+        keep = None if past else keep
+    return keep
+
+
+def positions_of(
+    keep: Bool[Tensor, "batch seen"] | None, tokens: Int[Tensor, "batch length"], kv_cache: KeyValueCache | None = None
+) -> Int[Tensor, "..."]:
+    """The position of each token of the call among the real ones, so that padding in front shifts nothing."""
+    past = 0 if kv_cache is None else kv_cache.length
+    if _all(keep):
+        return torch.arange(past, past + tokens.shape[1], device=tokens.device)
+    assert keep is not None
+    return (keep.long().cumsum(dim=1) - 1).clamp(min=0)[:, past:]
+
+
+def padding_mask(keep: Bool[Tensor, "batch seen"] | None, kv_cache: KeyValueCache | None = None) -> Mask | None:
+    """The mask that hides padding among the keys that a cache still has; None where there is none to hide."""
+    if _all(keep):
+        return None
+    assert keep is not None
+    return Padding(keep if kv_cache is None else keep[:, kv_cache.start :])
+
+
+def _all(keep: Tensor | None) -> bool:
+    """Whether it is known that all tokens are real: looked at only where that is free."""
+    return keep is None or (is_free_to_look_at(keep) and bool(keep.all()))
+
+
+def both(left: Mask, right: Mask | None) -> Mask:
+    """Both masks, or the one there is."""
+    return left if right is None else left & right

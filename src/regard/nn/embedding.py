@@ -1,0 +1,92 @@
+"""From token ids to vectors: what goes into the first layer."""
+
+from __future__ import annotations
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import ConfigError, DTypeError, message, must_be
+from regard.nn.dropout import Dropout
+from regard.nn.position import LearnedPositions, SinusoidalPositions
+from regard.ops.transforms import is_free_to_look_at
+
+
+class TokenEmbedding(nn.Module):
+    """Token vectors, with absolute positions added where the model has them.
+
+        output = dropout(table[token] · √embed_dim + position)          with ``scaled``
+        output = dropout(table[token] + position)                       without
+
+    Args:
+        vocab_size: Number of tokens.
+        embed_dim: Width.
+        positions: Added to the vectors; None where attention itself knows positions, or nothing does.
+        scaled: Whether vectors are drawn with variance 1 / embed_dim and scaled up to 1, as beside sinusoids of
+            amplitude 1; otherwise they are drawn with a standard deviation of 0.02, as beside learned positions.
+        dropout_p: Share of the features dropped in training.
+
+    Source:
+        Vaswani et al. 2017, section 3.4; without scaling: Devlin et al. 2019, arXiv:1810.04805.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embed_dim: int,
+        *,
+        positions: SinusoidalPositions | LearnedPositions | None = None,
+        scaled: bool = True,
+        dropout_p: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocab_size, embed_dim)
+        self.positions = positions
+        self.scale = embed_dim**0.5 if scaled else 1.0
+        self.dropout = Dropout(dropout_p)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew."""
+        embed_dim = self.table.embedding_dim
+        nn.init.normal_(self.table.weight, std=embed_dim**-0.5 if self.scale != 1 else 0.02)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        positions: Int[Tensor, "length"] | Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch length embed_dim"]:
+        """Look up.
+
+        Args:
+            tokens: Ids.
+            positions: Of each token; 0, 1, … by default.
+
+        Raises:
+            DTypeError: if the ids are not integers.
+            ConfigError: if an id is not in the vocabulary. Looked at only where that is free: eager mode, CPU.
+        """
+        check_ids(tokens, self.table.num_embeddings)
+        x: Tensor = self.table(tokens)
+        x = x * self.scale if self.scale != 1 else x
+        x = x if self.positions is None else self.positions(x, positions)
+        dropped: Tensor = self.dropout(x)
+        return dropped
+
+
+def check_ids(
+    tokens: Int[Tensor, "..."], vocab_size: int, *, name: str = "tokens", caller: str = "TokenEmbedding"
+) -> None:
+    """Refuse what are no ids of a vocabulary, where a look at them is free: eager mode, CPU.
+
+    Raises:
+        DTypeError: if they are not integers.
+        ConfigError: if one is below 0 or not below ``vocab_size``.
+    """
+    if tokens.dtype.is_floating_point or tokens.dtype.is_complex or tokens.dtype.itemsize < 4:
+        raise DTypeError(message(caller, must_be(name, "int64 or int32", tokens.dtype)))
+    if not is_free_to_look_at(tokens) or tokens.numel() == 0:
+        return
+    low, high = tokens.aminmax()
+    if low < 0 or high >= vocab_size:
+        found = int(low if low < 0 else high)
+        raise ConfigError(message(caller, must_be(name, f"ids from 0 to {vocab_size - 1}", f"one with {found}")))

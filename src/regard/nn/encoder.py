@@ -1,0 +1,51 @@
+"""A stack of layers that reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import ConfigError, message
+from regard.nn.block import EncoderLayer
+from regard.ops import Mask
+
+
+class Encoder(nn.Module):
+    """Encoder layers one after the other.
+
+    Args:
+        layers: Each with parameters of its own (a layer given twice shares them).
+        norm: Applied last: what pre-norm layers need, and post-norm layers do not.
+
+    Raises:
+        ConfigError: if there is no layer.
+
+    Example:
+        >>> import torch
+        >>> from regard.nn import Encoder, EncoderLayer, FeedForward, MultiHeadAttention
+        >>> layers = [EncoderLayer(MultiHeadAttention(64, 4), FeedForward(64, 256)) for _ in range(2)]
+        >>> Encoder(layers, norm=torch.nn.LayerNorm(64))(torch.randn(2, 7, 64)).shape
+        torch.Size([2, 7, 64])
+    """
+
+    def __init__(self, layers: Iterable[EncoderLayer], *, norm: nn.Module | None = None) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        if not self.layers:
+            raise ConfigError(message("Encoder", "`layers` must hold at least one layer, but is empty."))
+        self.norm = norm
+
+    def forward(
+        self, x: Float[Tensor, "batch length d_model"], mask: Mask | Tensor | None = None
+    ) -> Float[Tensor, "batch length d_model"]:
+        """Read.
+
+        Args:
+            x: Embeddings, positions included where they are absolute.
+            mask: The same for every layer: usually ``Padding(keep)``.
+        """
+        for layer in self.layers:
+            x = layer(x, mask)
+        return x if self.norm is None else self.norm(x)
