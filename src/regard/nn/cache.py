@@ -155,7 +155,7 @@ class KeyValueCache:
     @property
     def length(self) -> int:
         """How many tokens the model has seen: the position of the next one."""
-        return max((layer.length for layer in self.layers.values()), default=0)
+        return max([0, *(layer.length for layer in self.layers.values())])
 
     @property
     def start(self) -> int:

@@ -89,7 +89,8 @@ def choose(call: Call, backend: Backend) -> Explanation:
 def _transform_reason() -> str | None:
     """Why only ``reference`` is right here, if a transform is active."""
     if torch.compiler.is_compiling():
-        return None
+        to_onnx = torch.onnx.is_in_onnx_export()
+        return "an export to ONNX is under way, which knows ordinary operations only" if to_onnx else None
     if in_transform():
         return "a functorch transform (vmap, grad, jvp, …) is active"
     if forward_ad._current_level >= 0:
