@@ -6,7 +6,7 @@ from regard.ops._dispatch import Explanation, available_backends
 from regard.ops._strip import Geometry, Strip
 from regard.ops.attention import attend, explain_backend, observe, weights
 from regard.ops.biases import ALiBi
-from regard.ops.lower_mask import lower_mask
+from regard.ops.lower_mask import dense_mask, lower_mask
 from regard.ops.masks import Allowed, Blocked, Causal, Documents, Mask, Padding, Prefix, SlidingWindow, Where
 from regard.ops.measure import Observation, measure
 from regard.ops.probes import (
@@ -59,6 +59,7 @@ __all__ = [
     "attend",
     "available_backends",
     "check_probe",
+    "dense_mask",
     "explain_backend",
     "lower_mask",
     "measure",

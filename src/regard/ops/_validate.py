@@ -71,7 +71,7 @@ def make_call(
         key=key,
         value=value,
         geometry=geometry,
-        mask=_mask(caller, mask, geometry, q_start),
+        mask=lower_given(caller, mask, geometry, q_start),
         bias=None if bias is None else _bias(caller, bias, geometry),
         alibi=None if alibi is None else _alibi(caller, alibi, geometry),
         scale=_usual_scale(query.shape[3]) if scale is None else float(scale),
@@ -216,7 +216,8 @@ def make_geometry(
     return Geometry(batch, heads, q_len, kv_len, positions, kv_start, statistics_dtype(dtype), device, aligned)
 
 
-def _mask(caller: str, mask: masks.Mask | Tensor | None, geometry: Geometry, q_start: QStart) -> Lowered | None:
+def lower_given(caller: str, mask: masks.Mask | Tensor | None, geometry: Geometry, q_start: QStart) -> Lowered | None:
+    """Lower what a person gave as a mask, a tensor or a value, for a call of this geometry."""
     if mask is None:
         return None
     if isinstance(mask, masks.Mask):
