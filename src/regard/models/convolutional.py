@@ -106,14 +106,14 @@ class TextCNN(nn.Module):
         """
         check_tokens("TextCNN", "tokens", tokens, self.config.vocab_size)
         keep = find_keep("TextCNN", "keep", tokens, keep, self.config.pad_id)
-        inputs = self.embedding(tokens).masked_fill(~keep[..., None], 0).mT
-        # one length for all filters: position t of each is the phrase that begins at token t
-        inputs = functional.pad(inputs, (0, max(self.config.kernel_sizes)))
-        begins = functional.pad(keep, (0, 1))[:, None]
+        if tokens.shape[1] == 0:  # a maximum needs a position
+            tokens, keep = (functional.pad(part, (0, 1)) for part in (tokens, keep))
+        inputs, blank = self.embedding(tokens).masked_fill(~keep[..., None], 0).mT, ~keep[:, None]
         found = []
-        for convolution in self.convolutions:
-            phrases = convolution(inputs)[..., : begins.shape[2]].relu()
-            found.append(phrases.masked_fill(~begins, 0).amax(dim=2))  # relu ≥ 0: zeros lose against every phrase
+        for convolution, size in zip(self.convolutions, self.config.kernel_sizes, strict=True):
+            phrases = convolution(functional.pad(inputs, (0, size - 1)))  # position t: the phrase that begins at t
+            # relu of the maximum is the maximum of relu, and there zeros lose against every phrase
+            found.append(phrases.masked_fill(blank, 0).amax(dim=2).relu())
         logits: Tensor = self.output(self.dropout(torch.cat(found, dim=1)))
         return logits
 

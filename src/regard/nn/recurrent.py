@@ -186,11 +186,11 @@ class RecurrentEncoder(nn.Module):
         self, layer: nn.Module, direction: int, inputs: Tensor, keep: Tensor | None, state: RecurrentState
     ) -> tuple[Tensor, RecurrentState]:
         weight_in, weight, bias_in, bias = (getattr(layer, name) for name in _parameter_names(direction))
-        gates = functional.linear(inputs, weight_in, bias_in)
-        steps = range(inputs.shape[1])
-        outputs = [gates[:, 0, : self.hidden_dim]] * len(steps)
+        gates = input_gates(self.kind, inputs, weight_in, bias_in, bias).unbind(dim=1)
+        steps = range(len(gates))
+        outputs: list[Tensor] = list(gates)  # each replaced by the state after it
         for step in reversed(steps) if direction else steps:
-            after = recurrent_step(self.kind, gates[:, step], weight, bias, state)
+            after = recurrent_step(self.kind, gates[step], weight, bias, state)
             if keep is not None:
                 real = keep[:, step, None]
                 after = tuple(torch.where(real, new, old) for new, old in zip(after, state, strict=True))
@@ -277,6 +277,11 @@ def _parameter_names(direction: int) -> list[str]:
     return [name + suffix for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
 
 
+def input_gates(kind: Kind, inputs: Tensor, weight: Tensor, bias: Tensor, recurrent_bias: Tensor) -> Tensor:
+    """W x + b for all steps at once; of an LSTM with both biases, which are only ever added."""
+    return functional.linear(inputs, weight, bias + recurrent_bias if kind == "lstm" else bias)
+
+
 def recurrent_step(
     kind: Kind, gates: Tensor, weight: Tensor, bias: Tensor, state: tuple[Tensor, ...]
 ) -> tuple[Tensor, ...]:
@@ -284,19 +289,19 @@ def recurrent_step(
 
     Args:
         kind: "lstm" or "gru".
-        gates: W x_t + b of this step, [batch, 4 (or 3) · hidden_dim], in torch's order of gates.
+        gates: Of this step, from ``input_gates``: [batch, 4 (or 3) · hidden_dim], in torch's order of gates.
         weight: U.
-        bias: Its bias.
+        bias: Its bias, which a GRU needs here.
         state: (h,) or (h, c) before, each [batch, hidden_dim].
 
     Returns:
         (h,) or (h, c) after.
     """
-    recurrent = functional.linear(state[0], weight, bias)
     if kind == "lstm":
-        enter, forget, new, leave = (gates + recurrent).chunk(4, dim=-1)
+        enter, forget, new, leave = torch.addmm(gates, state[0], weight.mT).chunk(4, dim=-1)
         cell = forget.sigmoid() * state[1] + enter.sigmoid() * new.tanh()
         return leave.sigmoid() * cell.tanh(), cell
+    recurrent = functional.linear(state[0], weight, bias)
     (reset, update, new), (reset_h, update_h, new_h) = gates.chunk(3, dim=-1), recurrent.chunk(3, dim=-1)
     candidate = (new + (reset + reset_h).sigmoid() * new_h).tanh()
     return (candidate + (update + update_h).sigmoid() * (state[0] - candidate),)

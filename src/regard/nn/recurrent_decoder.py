@@ -7,11 +7,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.errors import ShapeError, all_problems, message, must_be
 from regard.nn.additive import AdditiveAttention, DotAttention
-from regard.nn.recurrent import Kind, RecurrentState, check_recurrent, recurrent_step, reset_recurrent
+from regard.nn.recurrent import Kind, RecurrentState, check_recurrent, input_gates, recurrent_step, reset_recurrent
 
 Attention = Literal["additive", "dot"]
 
@@ -169,10 +168,10 @@ class AttentionDecoder(nn.Module):
             raise ShapeError(message("AttentionDecoder", problem))
         first: Any = self.cells[0]
         of_inputs, of_fed = first.weight_ih.split((self.input_dim, self.output_dim), dim=1)
-        gates = functional.linear(inputs, of_inputs, first.bias_ih)
+        gates = input_gates(self.kind, inputs, of_inputs, first.bias_ih, first.bias_hh)
         outputs, seen = [], []
-        for step in range(inputs.shape[1]):
-            output, weights, state = self._step(gates[:, step], of_fed, state, memory)
+        for step in gates.unbind(dim=1):
+            output, weights, state = self._step(step, of_fed, state, memory)
             outputs.append(output)
             seen.append(weights)
         if not outputs:
@@ -183,12 +182,13 @@ class AttentionDecoder(nn.Module):
     def _step(
         self, gates: Tensor, of_fed: Tensor, state: DecoderState, memory: Memory
     ) -> tuple[Tensor, Tensor, DecoderState]:
-        gates = gates + functional.linear(state.fed, of_fed)
+        gates = torch.addmm(gates, state.fed, of_fed.mT)
         afters: list[tuple[Tensor, ...]] = []
         cell: Any  # LSTMCell and GRUCell, for their parameters
         for number, cell in enumerate(self.cells):
             if number:
-                gates = functional.linear(self.dropout(afters[-1][0]), cell.weight_ih, cell.bias_ih)
+                below = self.dropout(afters[-1][0])
+                gates = input_gates(self.kind, below, cell.weight_ih, cell.bias_ih, cell.bias_hh)
             before = tuple(part[number] for part in state.recurrent)
             afters.append(recurrent_step(self.kind, gates, cell.weight_hh, cell.bias_hh, before))
         hidden = afters[-1][0]
