@@ -14,6 +14,7 @@ from regard.models.configuration import check_config
 from regard.models.sampling import continue_texts
 from regard.models.token_ids import check_tokens, find_keep
 from regard.nn.convolutional import CausalBlock, reset_convolution
+from regard.ops.transforms import is_free_to_look_at
 
 
 @dataclass(frozen=True)
@@ -248,11 +249,12 @@ class ConvolutionalLM(nn.Module):
         """
         check_tokens("ConvolutionalLM", "tokens", tokens, self.config.vocab_size)
         keep = find_keep("ConvolutionalLM", "keep", tokens, keep, self.config.pad_id)
+        padding = None if is_free_to_look_at(keep) and bool(keep.all()) else keep  # nothing to blank, nothing to pay
         hidden = self.dropout(self.embedding(tokens))
         before = [None] * len(self.layers) if state is None else state
         after = []
         for layer, past in zip(self.layers, before, strict=True):
-            hidden, past = layer(hidden, past, keep=keep)
+            hidden, past = layer(hidden, past, keep=padding)
             after.append(past)
         return self.output(self.norm(hidden)), tuple(after)
 

@@ -8,7 +8,6 @@ from typing import Literal, get_args
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.errors import UnsupportedError, message
 from regard.models.configuration import check_config
@@ -153,8 +152,7 @@ class RecurrentClassifier(nn.Module):
             case "mean":  # padding is zeros already
                 return states.sum(dim=1) / keep.sum(dim=1, keepdim=True).clamp(min=1), None
             case "max":
-                # one more position: there is a maximum even of no positions
-                padded = functional.pad(
-                    states.masked_fill(~keep[..., None], float("-inf")), (0, 0, 0, 1), value=float("-inf")
-                )
-                return padded.amax(dim=1).masked_fill(~keep.any(dim=1, keepdim=True), 0), None
+                if states.shape[1] == 0:
+                    return states.sum(dim=1), None
+                highest = states.masked_fill(~keep[..., None], float("-inf")).amax(dim=1)
+                return highest.masked_fill(~keep.any(dim=1, keepdim=True), 0), None

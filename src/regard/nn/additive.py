@@ -96,9 +96,7 @@ class AdditiveAttention(nn.Module):
         _check_shapes("AdditiveAttention", query, key, value, self.query.in_features, self.key.in_features)
         allowed = None
         if (given := as_mask("AdditiveAttention", mask)) is not None:
-            shape = (query.shape[0], 1, query.shape[1], key.shape[1])
-            allowed = dense_mask(given, shape, device=query.device)[:, 0]
-            unseen = ~allowed.any(dim=1)[..., None]
+            allowed, unseen = _allowed(given, query, key)
             key, value = key.masked_fill(unseen, 0), value.masked_fill(unseen, 0)
         projected = self.project(key) if projected is None else projected
         found = self.weigh(query, projected, allowed)
@@ -202,6 +200,9 @@ class DotAttention(nn.Module):
         value = key if value is None else value
         _check_shapes("DotAttention", query, key, value, self.query_dim, self.key_dim)
         allowed = as_mask("DotAttention", mask)
+        if allowed is not None and projected is None and isinstance(self.key, nn.Linear):
+            # attend keeps what is unseen out of scores; the gradient of W would still meet it
+            key = key.masked_fill(_allowed(allowed, query, key)[1], 0)
         keys = (self.project(key) if projected is None else projected)[:, None]
         one_head = query[:, None]
         output = attend(one_head, keys, value[:, None], mask=allowed, scale=1.0)[:, 0]
@@ -228,6 +229,12 @@ def masked_softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
     # the lowest number instead of −inf: an empty row is then finite all the way, and emptied at the end
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~allowed, lowest).softmax(-1).masked_fill(~allowed, 0)
+
+
+def _allowed(mask: Mask | Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """The mask filled in, [batch or 1, q_len, kv_len], and the keys that no query may see, [batch or 1, kv_len, 1]."""
+    allowed = dense_mask(mask, (query.shape[0], 1, query.shape[1], key.shape[1]), device=query.device)[:, 0]
+    return allowed, ~allowed.any(dim=1)[..., None]
 
 
 def _check_widths(caller: str, **widths: int) -> None:
