@@ -109,12 +109,12 @@ class TextCNN(nn.Module):
         keep = find_keep("TextCNN", "keep", tokens, keep, self.config.pad_id)
         if tokens.shape[1] == 0:  # a maximum needs a position
             tokens, keep = (functional.pad(part, (0, 1)) for part in (tokens, keep))
-        inputs, blank = self.embedding(tokens).masked_fill(~keep[..., None], 0).mT, ~keep[:, None]
+        inputs, begins = (self.embedding(tokens) * keep[..., None]).mT, keep[:, None]
         found = []
         for convolution, size in zip(self.convolutions, self.config.kernel_sizes, strict=True):
             phrases = convolution(functional.pad(inputs, (0, size - 1)))  # position t: the phrase that begins at t
             # relu of the maximum is the maximum of relu, and there zeros lose against every phrase
-            found.append(phrases.masked_fill(blank, 0).amax(dim=2).relu())
+            found.append((phrases * begins).amax(dim=2).relu())
         logits: Tensor = self.output(self.dropout(torch.cat(found, dim=1)))
         return logits
 

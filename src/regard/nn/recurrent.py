@@ -120,8 +120,6 @@ class RecurrentEncoder(nn.Module):
         keep = self._keep(inputs, keep, lengths)
         state = self.start(inputs.shape[0]) if state is None else state
         self._check_state(inputs, state)
-        if keep is not None:
-            inputs = inputs.masked_fill(~keep[..., None], 0)
         if torch.compiler.is_compiling() or in_transform() or inputs.shape[0] == 0 or inputs.shape[1] == 0:
             return self._written_out(inputs, keep, state)
         if keep is None or bool(keep.all()):
@@ -136,17 +134,19 @@ class RecurrentEncoder(nn.Module):
         order = torch.argsort(~keep, dim=1, stable=True)[..., None] if moved else None
         if order is not None:
             inputs = inputs.gather(1, order.expand_as(inputs))
-        # a row without inputs cannot be packed: it reads one zero, and what comes of it is undone below
+        empty = lengths == 0
+        if some_empty := bool(empty.any()):
+            # a row without inputs cannot be packed: it reads one zero, and what comes of it is undone below
+            inputs = inputs.masked_fill(empty[:, None, None], 0)
         packed = pack_padded_sequence(inputs, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         read, final = self._stack(packed, tuple(part[:, packed.sorted_indices] for part in state))
         states, _ = pad_packed_sequence(read, batch_first=True, total_length=length)
         final = tuple(part[:, packed.unsorted_indices] for part in final)
         if order is not None:
             states = torch.zeros_like(states).scatter(1, order.expand_as(states), states)
-        if bool((lengths == 0).any()):
+        if some_empty:
             states = states.masked_fill(~keep[..., None], 0)
-            nothing = (lengths == 0)[:, None]
-            final = tuple(torch.where(nothing, old, new) for old, new in zip(state, final, strict=True))
+            final = tuple(torch.where(empty[:, None], old, new) for old, new in zip(state, final, strict=True))
         return states, final
 
     def _stack(self, inputs: Any, state: RecurrentState) -> tuple[Any, RecurrentState]:
@@ -171,6 +171,7 @@ class RecurrentEncoder(nn.Module):
     def _written_out(self, inputs: Tensor, keep: Tensor | None, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """The formula, step by step: what can be compiled and transformed."""
         finals: list[RecurrentState] = []
+        inputs = inputs if keep is None else inputs.masked_fill(~keep[..., None], 0)
         for number, (layer, before) in enumerate(zip(self.layers, self._of_layers(state), strict=True)):
             inputs = self.dropout(inputs) if number else inputs
             ends, outputs = [], []
