@@ -1,4 +1,4 @@
-"""Cases of torch.compile, torch.export and ONNX on layers and models; run by test_compiled_models.py."""
+"""Cases of torch.compile, torch.export and ONNX on layers and models; run by test_compiled.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ from regard.nn import (
     SinusoidalPositions,
     YarnScaling,
 )
-from regard.ops import Causal
 from tests.compiling import case, compare, main
 
 torch.set_num_threads(1)
@@ -113,7 +112,12 @@ def compile_every_scheme_of_a_decoder_with_a_window() -> None:
 @case
 def compile_the_parts() -> None:
     x = torch.randn(2, 5, 16)
-    for module in (SinusoidalPositions(16), LearnedPositions(9, 16), FeedForward(16, 24, gated=True), SelfAttention(16, 2)):
+    for module in (
+        SinusoidalPositions(16),
+        LearnedPositions(9, 16),
+        FeedForward(16, 24, gated=True),
+        SelfAttention(16, 2),
+    ):
         compare(module, x, gradients=True)
     rotary = Rotary(8, scaling=YarnScaling(2.0, 16))
     compare(lambda t: rotary(t, torch.arange(5)), torch.randn(2, 2, 5, 8), gradients=True)
@@ -164,7 +168,9 @@ def export_every_model_with_any_batch_and_length() -> None:
         program = torch.export.export(model, given, dynamic_shapes=dynamic(given))
         for sizes in ((2, 9), (1, 3), (4, 17)):
             others = inputs(*sizes)
-            torch.testing.assert_close(program.module()(*others), model(*others), msg=lambda m, name=name: f"{name}: {m}")
+            torch.testing.assert_close(
+                program.module()(*others), model(*others), msg=lambda m, name=name: f"{name}: {m}"
+            )
 
 
 @case

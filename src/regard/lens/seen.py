@@ -41,9 +41,9 @@ class Seen:
         The end of a name will do where it is that of one module: ``seen["layers.2.self"]``.
         """
         wanted, index = name if isinstance(name, tuple) else (name, None)
-        names = {layer.name for layer in self._session.layers}
-        ending = {whole for whole in names if whole.endswith(f".{wanted}")}
-        wanted = ending.pop() if wanted not in names and len(ending) == 1 else wanted
+        whole = {layer.name for layer in self._session.layers}
+        ending = [known for known in whole if known.endswith(f".{wanted}")]
+        wanted = ending[0] if wanted not in whole and len(ending) == 1 else wanted
         found = [layer for layer in self._session.layers if layer.name == wanted and index in (None, layer.index)]
         if len(found) == 1:
             return found[0]

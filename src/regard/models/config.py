@@ -7,7 +7,8 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
-from regard.errors import all_problems, must_be
+from regard.errors import must_be
+from regard.models.configuration import check_config
 from regard.nn import (
     ALiBi,
     FeedForward,
@@ -19,6 +20,7 @@ from regard.nn import (
     TokenEmbedding,
     make_norm,
 )
+from regard.nn.feed_forward import ACTIVATIONS
 from regard.nn.norm import NormKind
 
 PositionKind = Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"]
@@ -74,46 +76,31 @@ class TransformerConfig:
     eos_id: int = 2
 
     def __post_init__(self) -> None:
-        problems = self.problems()
-        if problems:
-            raise all_problems(type(self).__name__, problems)
+        check_config(
+            self,
+            sizes=("vocab_size", "embed_dim", "num_heads", "num_layers", "ff_dim", "max_len"),
+            ids=("pad_id", "bos_id", "eos_id") if self.pad_id is not None else ("bos_id", "eos_id"),
+            choices={"positions": get_args(PositionKind), "norm": get_args(NormKind), "activation": tuple(ACTIVATIONS)},
+            more=self.problems(),
+        )
 
     def problems(self) -> list[str]:
-        """What cannot work, one sentence each."""
-        sizes = ("vocab_size", "embed_dim", "num_heads", "num_layers", "ff_dim", "max_len")
-        found = [must_be(name, "at least 1", size) for name in sizes if (size := getattr(self, name)) < 1]
-        found += [
+        """What else cannot work, one sentence each."""
+        found = [
             must_be(name, "at least 1, or None", size)
             for name in ("num_kv_heads", "window")
             if (size := getattr(self, name)) is not None and size < 1
         ]
-        if not found and self.embed_dim % self.num_heads:
-            found.append(must_be("embed_dim", f"a multiple of num_heads ({self.num_heads})", self.embed_dim))
-        if not found and self.num_heads % (self.num_kv_heads or self.num_heads):
-            found.append(must_be("num_heads", f"a multiple of num_kv_heads ({self.num_kv_heads})", self.num_heads))
-        if not found and self.positions == "rotary" and self.embed_dim // self.num_heads % 2:
-            found.append(
-                must_be("embed_dim / num_heads", "even for rotary positions", self.embed_dim // self.num_heads)
-            )
-        for name, kinds in _CHOICES.items():
-            if getattr(self, name) not in kinds:
-                expected = "one of " + ", ".join(repr(kind) for kind in kinds)
-                found.append(must_be(name, expected, repr(getattr(self, name))))
-        for name in ("dropout_p", "attention_dropout_p"):
-            if not 0 <= getattr(self, name) <= 1:
-                found.append(must_be(name, "between 0 and 1", getattr(self, name)))
-        for name in ("pad_id", "bos_id", "eos_id"):
-            token = getattr(self, name)
-            if token is not None and self.vocab_size >= 1 and not 0 <= token < self.vocab_size:
-                found.append(must_be(name, f"an id of the vocabulary (0 to {self.vocab_size - 1})", token))
+        heads, kv_heads = self.num_heads, self.num_kv_heads or self.num_heads
+        if heads >= 1 and self.embed_dim % heads:
+            found.append(must_be("embed_dim", f"a multiple of num_heads ({heads})", self.embed_dim))
+        elif heads >= 1 and self.positions == "rotary" and self.embed_dim // heads % 2:
+            found.append(must_be("embed_dim / num_heads", "even for rotary positions", self.embed_dim // heads))
+        if kv_heads >= 1 and heads % kv_heads:
+            found.append(must_be("num_heads", f"a multiple of num_kv_heads ({kv_heads})", heads))
+        if not 0 <= self.attention_dropout_p <= 1:
+            found.append(must_be("attention_dropout_p", "between 0 and 1", self.attention_dropout_p))
         return found
-
-
-_CHOICES = {
-    "positions": get_args(PositionKind),
-    "norm": get_args(NormKind),
-    "activation": ("relu", "gelu", "silu"),
-}
 
 
 def embedding(config: TransformerConfig, vocab_size: int) -> TokenEmbedding:

@@ -20,7 +20,7 @@ from regard.models.config import (
 )
 from regard.models.padding import padding_mask, positions_of, real_tokens
 from regard.nn import Encoder, EncoderLayer
-from regard.nn.embedding import check_ids
+from regard.nn.embedding import check_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class TextEncoder(nn.Module):
         keep = real_tokens("TextEncoder", tokens, keep, self.config.pad_id)
         x = self.embedding(tokens, positions_of(keep, tokens))
         if segments is not None:
-            check_ids(segments, self.config.num_segments, name="segments", caller="TextEncoder")
+            check_tokens("TextEncoder", "segments", segments, self.config.num_segments)
             assert self.segments is not None
             x = x + self.segments(segments)
         states: Tensor = self.encoder(x, padding_mask(keep))

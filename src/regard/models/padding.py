@@ -40,18 +40,37 @@ def real_tokens(
     """
     past = 0 if kv_cache is None else kv_cache.length
     if keep is not None:
-        shape = (tokens.shape[0], past + tokens.shape[1])
-        if keep.dtype != torch.bool:
-            raise DTypeError(message(caller, must_be(name, "bool", keep.dtype), hint=f"{name} != 0 makes it bool"))
-        if tuple(keep.shape) != shape:
-            hint = "with a cache it covers the tokens seen before, too" if past else None
-            raise ShapeError(message(caller, must_be(name, f"of shape {shape}", f"{tuple(keep.shape)}"), hint=hint))
-    elif pad_id is not None:
-        keep = tokens != pad_id
-        if past and is_free_to_look_at(keep) and not bool(keep.all()):
-            problem = must_be(name, "given, where tokens after a cache hold padding", None)
-            raise ConfigError(message(caller, problem))
-        keep = None if past else keep
+        return _checked(caller, name, keep, (tokens.shape[0], past + tokens.shape[1]), past)
+    if pad_id is None:
+        return None
+    real = tokens != pad_id
+    if not past:
+        return real
+    if is_free_to_look_at(real) and not bool(real.all()):
+        raise ConfigError(message(caller, must_be(name, "given, where tokens after a cache hold padding", None)))
+    return None
+
+
+def find_keep(
+    caller: str, name: str, tokens: Int[Tensor, "batch length"], keep: Bool[Tensor, "batch length"] | None, pad_id: int
+) -> Bool[Tensor, "batch length"]:
+    """Which tokens are real: ``keep`` if it is given, else those that are not ``pad_id``.
+
+    Raises:
+        ShapeError, DTypeError: if ``keep`` is no bool tensor of the shape of the tokens.
+    """
+    return tokens != pad_id if keep is None else _checked(caller, name, keep, tuple(tokens.shape), 0)
+
+
+def _checked(caller: str, name: str, keep: Tensor, shape: tuple[int, ...], past: int) -> Tensor:
+    if keep.dtype != torch.bool:
+        problem = must_be(name, "bool (True = a real token)", keep.dtype)
+        raise DTypeError(message(caller, problem, hint=f"{name} != 0 makes it bool"))
+    if tuple(keep.shape) != shape:
+        hint = "with a cache it covers the tokens seen before, too" if past else None
+        raise ShapeError(
+            message(caller, must_be(name, f"of shape {shape}", f"of shape {tuple(keep.shape)}"), hint=hint)
+        )
     return keep
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, DTypeError, message, must_be
+from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
 from regard.nn.dropout import Dropout
 from regard.nn.position import LearnedPositions, SinusoidalPositions
 from regard.ops.transforms import is_free_to_look_at
@@ -62,10 +63,10 @@ class TokenEmbedding(nn.Module):
             positions: Of each token; 0, 1, … by default.
 
         Raises:
-            DTypeError: if the ids are not integers.
+            ShapeError, DTypeError: if they are no [batch, length] of integers.
             ConfigError: if an id is not in the vocabulary. Looked at only where that is free: eager mode, CPU.
         """
-        check_ids(tokens, self.table.num_embeddings)
+        check_tokens("TokenEmbedding", "tokens", tokens, self.table.num_embeddings)
         x: Tensor = self.table(tokens)
         x = x * self.scale if self.scale != 1 else x
         x = x if self.positions is None else self.positions(x, positions)
@@ -73,20 +74,23 @@ class TokenEmbedding(nn.Module):
         return dropped
 
 
-def check_ids(
-    tokens: Int[Tensor, "..."], vocab_size: int, *, name: str = "tokens", caller: str = "TokenEmbedding"
-) -> None:
-    """Refuse what are no ids of a vocabulary, where a look at them is free: eager mode, CPU.
+def check_tokens(caller: str, name: str, tokens: Tensor, vocab_size: int) -> None:
+    """Refuse what is no [batch, length] of ids of the vocabulary; ids are looked at where that is free.
 
     Raises:
-        DTypeError: if they are not integers.
-        ConfigError: if one is below 0 or not below ``vocab_size``.
+        ShapeError, DTypeError: if it is no integer tensor of two dimensions.
+        ConfigError: if an id is not in the vocabulary; names it and where it stands.
     """
-    if tokens.dtype.is_floating_point or tokens.dtype.is_complex or tokens.dtype.itemsize < 4:
-        raise DTypeError(message(caller, must_be(name, "int64 or int32", tokens.dtype)))
-    if not is_free_to_look_at(tokens) or tokens.numel() == 0:
+    if tokens.dim() != 2:
+        hint = f"a single text is {name}[None]" if tokens.dim() == 1 else None
+        problem = must_be(name, "of shape [batch, length]", f"of shape {tuple(tokens.shape)}")
+        raise ShapeError(message(caller, problem, hint=hint))
+    if tokens.dtype not in (torch.int64, torch.int32):
+        raise DTypeError(message(caller, must_be(name, "token ids (int64 or int32)", tokens.dtype)))
+    if not is_free_to_look_at(tokens):
         return
-    low, high = tokens.aminmax()
-    if low < 0 or high >= vocab_size:
-        found = int(low if low < 0 else high)
-        raise ConfigError(message(caller, must_be(name, f"ids from 0 to {vocab_size - 1}", f"one with {found}")))
+    wrong = (tokens < 0) | (tokens >= vocab_size)
+    if bool(wrong.any()):
+        row, column = wrong.nonzero()[0].tolist()
+        found = f"{int(tokens[row, column])} at row {row}, position {column}"
+        raise ConfigError(message(caller, must_be(name, f"ids from 0 to {vocab_size - 1}", found)))
