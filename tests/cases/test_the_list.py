@@ -16,10 +16,11 @@ HANDED = {
         *(1, 2, 5, 6, 7, 8, 10, 11, 12, 14, 16, 18, 19, 20, 22, 23, 25, 26, 28),
         *range(31, 39), 40, *range(42, 47), 48, 49,
     ),
+    "B": (2, 4, 5, 6, 7, 8, 9, 13, 15, 16, 17),
     "C": (2, 3, 4, 5, 7, 9, 11, 13, 15, 17, 18, 19, 22, 23, 24, 25, 26, 31),
 }  # fmt: skip
-ROWS = {"A": 13, "B": 8, "C": 5, "D": 7, "E": 8, "G": 9, "H": 9}
-WITHOUT_A_TEST = {"Handed cases": {"C13"}, "Rows of the table": {"H8", "H9"}}
+ROWS = {"A": 13, "B": 8, "C": 5, "D": 7, "E": 8, "F": 11, "G": 9, "H": 9, "I": 7, "J": 7}
+WITHOUT_A_TEST = {"Handed cases": {"C13"}, "Rows of the table": {"H9"}}
 
 
 def sections() -> dict[str, list[tuple[str, list[str], str]]]:

@@ -263,7 +263,10 @@ def test_copies_pickles_state_modes_and_seeds(name: str) -> None:
         (lambda: lm()(words(2, 3) + 60), "`tokens` must be ids from 0 to 39, but is"),
         (lambda: lm()(words(2, 3).float()), r"`tokens` must be token ids \(int64 or int32\), but is torch.float32"),
         (lambda: lm()(words(2, 3), keep=torch.ones(2, 4, dtype=torch.bool)), r"`keep` must be of shape \(2, 3\)"),
-        (lambda: lm()(words(2, 3), keep=torch.ones(2, 3)), r"`keep` must be bool \(True = a real token\), but is torch.float32"),
+        (
+            lambda: lm()(words(2, 3), keep=torch.ones(2, 3)),
+            r"`keep` must be bool \(True = a real token\), but is torch.float32",
+        ),
         (lambda: lm(positions="learned")(words(1, 25)), r"from 0 to 23, but is from 0 to 24"),
         (lambda: captions().image(torch.randn(2, 3, 8, 8)), r"`images` must be of shape \[batch, 1, 8, 8\]"),
         (lambda: encoder()(words(2, 3), segments=torch.ones(2, 3).long()), "`segments` must be ids from 0 to -1"),

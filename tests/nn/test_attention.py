@@ -76,6 +76,13 @@ def test_f6_keys_of_another_width() -> None:
     assert layer(torch.randn(2, 3, 8), torch.randn(2, 4, 5)).shape == (2, 3, 8)
 
 
+def test_f6_heads_of_any_width() -> None:
+    layer = MultiHeadAttention(8, 3, head_dim=5, value_dim=2, kv_dim=(4, 6))
+    output, found = layer(torch.randn(2, 3, 8), torch.randn(2, 7, 4), torch.randn(2, 7, 6), need_weights=True)
+    assert (output.shape, found.shape) == ((2, 3, 8), (2, 3, 3, 7))
+    assert (layer.query.out_features, layer.value.out_features, layer.output.in_features) == (15, 6, 6)
+
+
 def test_f10_two_layers_start_differently() -> None:
     one, two = MultiHeadAttention(8, 2), MultiHeadAttention(8, 2)
     assert not torch.equal(one.query.weight, two.query.weight)

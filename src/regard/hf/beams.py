@@ -69,7 +69,8 @@ class BeamFollower:
         def reorder_cache(cache: Cache, beam_idx: Tensor) -> Any:
             module = getattr(self._here, "module", None)
             search: _Search | None = getattr(self._here, "search", None)
-            for session in self._sessions_of(module) if module is not None else []:
+            running = [] if search is None else search.sessions  # of a model that attends without an interface
+            for session in running if module is None else self._sessions_of(module):
                 followed = search is not None and session in search.sessions
                 session.reorder(beam_idx, search.keep if followed and search is not None else None)
             if search is not None:

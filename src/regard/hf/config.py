@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
+from inspect import Parameter, Signature
 from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
 
 from regard.models import EncoderConfig, EncoderDecoderConfig, TransformerConfig, VisionConfig
+
+_ANY_KEYWORD = Signature([Parameter("self", Parameter.POSITIONAL_ONLY), Parameter("kwargs", Parameter.VAR_KEYWORD)])
+_SMALLEST = {"vocab_size": 4}  # transformers builds every config once without arguments
 
 
 class _Config(PreTrainedConfig):
@@ -36,6 +40,10 @@ class _Config(PreTrainedConfig):
         "num_classes": "num_labels",
     }
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__init__.__signature__ = _ANY_KEYWORD  # type: ignore[attr-defined]  # what it takes, and does not say
+
     def __post_init__(self, **kwargs: Any) -> None:
         also = {ours: theirs for theirs, ours in self.attribute_map.items()}
         chosen = {}
@@ -53,9 +61,6 @@ class _Config(PreTrainedConfig):
     def settings(self) -> TransformerConfig:
         """The settings that the model is built from, checked."""
         return self.settings_class(**{field.name: getattr(self, field.name) for field in fields(self.settings_class)})
-
-
-_SMALLEST = {"vocab_size": 4}  # transformers builds every config once without arguments
 
 
 class RegardDecoderConfig(_Config):

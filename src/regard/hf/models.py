@@ -100,7 +100,7 @@ class RegardForCausalLM(_Wrapper, GenerationMixin):
 
         Args:
             input_ids: Tokens; with a cache those it has not seen.
-            attention_mask: 1 for a real token, over all tokens so far.
+            attention_mask: 1 for a real token, over all tokens so far; by default all are (as in all of transformers).
             cache: What the model has seen; it is filled.
             labels: What the loss compares; they are shifted here.
             use_cache: Whether to make a cache where none is given.
@@ -108,7 +108,8 @@ class RegardForCausalLM(_Wrapper, GenerationMixin):
         """
         if cache is None and use_cache:
             cache = DynamicCache(config=self.config)
-        logits = self.model(input_ids, keep=_keep(attention_mask), kv_cache=_ours(cache, self.config))
+        keep = _all_real(input_ids, cache) if attention_mask is None else attention_mask != 0
+        logits = self.model(input_ids, keep=keep, kv_cache=_ours(cache, self.config))
         loss = None if labels is None else token_loss(logits[:, :-1], labels[:, 1:], kwargs.get("num_items_in_batch"))
         return CausalLMOutputWithPast(loss=loss, logits=logits, cache=cache)
 
@@ -167,14 +168,11 @@ class _Writer(_Wrapper, GenerationMixin):
             problem = "a source (or encoder_outputs) and decoder_input_ids (or labels) must be given."
             raise ConfigError(message(type(self).__name__, problem))
         memory: Any = encoder_outputs[0] if encoder_outputs is not None else self.read(source, attention_mask)
-        if decoder_attention_mask is None:  # padding comes after the target, where no real token sees it
-            past = 0 if cache is None else int(cache.get_seq_length())
-            decoder_attention_mask = memory.new_ones(decoder_input_ids.shape[0], past + decoder_input_ids.shape[1])
         logits = self.write(
             decoder_input_ids,
             memory,
             _keep(attention_mask),
-            keep=_keep(decoder_attention_mask),
+            keep=_all_real(decoder_input_ids, cache) if decoder_attention_mask is None else decoder_attention_mask != 0,
             kv_cache=_ours(cache, self.config),
         )
         loss = None if labels is None else token_loss(logits, labels, num_items_in_batch)
@@ -441,6 +439,12 @@ def shifted_right(
 
 def _keep(attention_mask: Tensor | None) -> Tensor | None:
     return None if attention_mask is None else attention_mask != 0
+
+
+def _all_real(tokens: Tensor, cache: Cache | None) -> Tensor:
+    """A mask for a text without padding, or with padding behind it, where no real token sees it."""
+    past = 0 if cache is None else int(cache.get_seq_length())
+    return tokens.new_ones(tokens.shape[0], past + tokens.shape[1], dtype=torch.bool)
 
 
 def _ours(cache: Cache | None, config: Any) -> TransformersCache | None:

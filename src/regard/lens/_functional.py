@@ -215,8 +215,10 @@ def _attend(
         output = func(*args, **kwargs)
     query, key, kv_start = given["query"], given["key"], given["kv_start"]
     q_len, kv_len = query.shape[2], key.shape[2]
-    kind = kind_of(watchers[-1][1].name, query, key, q_len=q_len, kv_len=kv_len)
     q_start = given["q_start"]
+    kind = kind_of(watchers[-1][1].name, query, key, q_len=q_len, kv_len=kv_len)
+    if isinstance(q_start, int) and q_start + q_len == kv_start + kv_len:
+        kind = "self"  # the queries are the last of the keys' own sequence: a cache
     if isinstance(q_start, Tensor):
         for session, frame in watchers:
             session.refuse(frame.module, "its batch rows have queries at positions of their own")

@@ -1,0 +1,275 @@
+"""Our Transformers in transformers: checkpoints, Auto classes, generate with every cache and beams, Trainer, watch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageClassification,
+    AutoModelForImageTextToText,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+)
+
+import regard
+from regard.hf import (
+    RegardCaptionConfig,
+    RegardDecoderConfig,
+    RegardEncoderConfig,
+    RegardForCausalLM,
+    RegardForConditionalGeneration,
+    RegardForImageCaptioning,
+    RegardForImageClassification,
+    RegardForMaskedLM,
+    RegardForQuestionAnswering,
+    RegardForSequenceClassification,
+    RegardSeq2SeqConfig,
+    RegardVisionConfig,
+)
+from regard.hf.models import shifted_right, token_loss
+
+TINY: dict[str, Any] = {"vocab_size": 40, "embed_dim": 32, "num_layers": 2, "ff_dim": 48}
+PIXELS: dict[str, Any] = {**TINY, "image_size": 8, "patch_size": 4}
+GENERATE: dict[str, Any] = {"max_new_tokens": 9, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+
+
+def words(*shape: int) -> Tensor:
+    return torch.randint(3, 40, shape, generator=torch.Generator().manual_seed(2))
+
+
+def sharpened(model: nn.Module) -> Any:
+    """Larger weights: logits far enough apart that rounding chooses no other token."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(2.5)
+    return model.eval()
+
+
+def causal(**options: Any) -> Any:
+    torch.manual_seed(0)
+    return sharpened(RegardForCausalLM(RegardDecoderConfig(**{**TINY, **options})))
+
+
+def seq2seq(**options: Any) -> Any:
+    torch.manual_seed(0)
+    return sharpened(RegardForConditionalGeneration(RegardSeq2SeqConfig(**{**TINY, **options})))
+
+
+def captions() -> Any:
+    torch.manual_seed(0)
+    return sharpened(RegardForImageCaptioning(RegardCaptionConfig(**PIXELS)))
+
+
+MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "causal": (causal, AutoModelForCausalLM, {"input_ids": words(2, 5)}),
+    "relative": (lambda: causal(positions="relative"), AutoModelForCausalLM, {"input_ids": words(2, 5)}),
+    "seq2seq": (seq2seq, AutoModelForSeq2SeqLM, {"input_ids": words(2, 5), "labels": words(2, 4)}),
+    "two vocabularies": (
+        lambda: seq2seq(source_vocab_size=50),
+        AutoModelForSeq2SeqLM,
+        {"input_ids": words(2, 5), "labels": words(2, 4)},
+    ),
+    "classifier": (
+        lambda: RegardForSequenceClassification(RegardEncoderConfig(**TINY, num_labels=3)).eval(),
+        AutoModelForSequenceClassification,
+        {"input_ids": words(2, 5), "labels": torch.tensor([0, 2])},
+    ),
+    "spans": (
+        lambda: RegardForQuestionAnswering(RegardEncoderConfig(**TINY, num_segments=2)).eval(),
+        AutoModelForQuestionAnswering,
+        {"input_ids": words(2, 5), "start_positions": torch.tensor([0, 2]), "end_positions": torch.tensor([1, 2])},
+    ),
+    "masked": (
+        lambda: RegardForMaskedLM(RegardEncoderConfig(**TINY, mask_id=3)).eval(),
+        AutoModelForMaskedLM,
+        {"input_ids": words(2, 5), "labels": words(2, 5)},
+    ),
+    "vision": (
+        lambda: RegardForImageClassification(RegardVisionConfig(**PIXELS, num_classes=4)).eval(),
+        AutoModelForImageClassification,
+        {"pixel_values": torch.randn(2, 1, 8, 8), "labels": torch.tensor([3, 0])},
+    ),
+    "captions": (
+        captions,
+        AutoModelForImageTextToText,
+        {"pixel_values": torch.randn(2, 1, 8, 8), "labels": words(2, 4)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_checkpoint_comes_back_through_its_auto_class(name: str, tmp_path: Path) -> None:
+    make, auto, inputs = MODELS[name]
+    model = make()
+    model.save_pretrained(tmp_path)
+    again = auto.from_pretrained(tmp_path).eval()
+    assert type(again) is type(model)
+    assert again.config.settings == model.config.settings
+    for key, found in again(**inputs).items():
+        if isinstance(found, Tensor):
+            assert torch.equal(found, model(**inputs)[key]), key
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_those_of_the_model_inside(name: str) -> None:
+    make, _, inputs = MODELS[name]
+    model = make()
+    output = model(**inputs)
+    given = inputs.get("input_ids", inputs.get("pixel_values"))
+    if "labels" in inputs and model.config.is_encoder_decoder:
+        target = shifted_right(inputs["labels"], start=1, pad_id=0)
+        torch.testing.assert_close(output.logits, model.model(given, target))
+    elif name == "spans":
+        torch.testing.assert_close(output.start_logits, model.model(given).start)
+    else:
+        torch.testing.assert_close(output.logits, model.model(given))
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize("cache", ["static", "dynamic"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"positions": "sinusoidal"},
+        {"positions": "learned"},
+        {"positions": "rotary", "num_kv_heads": 2},
+        {"positions": "rotary", "window": 4},
+        {"positions": "alibi", "window": 3},
+        {"positions": "relative"},
+        {"positions": "none"},
+    ],
+)
+def test_generation_is_the_same_with_every_cache(options: dict[str, Any], cache: str, num_beams: int) -> None:
+    model, tokens = causal(**options), words(2, 5)
+    tokens[1, :2] = 0
+    wanted = {**GENERATE, "attention_mask": (tokens != 0).long(), "num_beams": num_beams}
+    plain = model.generate(tokens, use_cache=False, **wanted)
+    assert plain.shape == (2, 14)
+    assert torch.equal(model.generate(tokens, cache_implementation=cache, **wanted), plain)
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize("cache", ["static", "dynamic"])
+def test_a_writer_with_a_source_generates_the_same_with_every_cache(cache: str, num_beams: int) -> None:
+    source = words(2, 6)
+    source[1, 4:] = 0
+    for model, inputs in ((seq2seq(), {"input_ids": source}), (captions(), {"pixel_values": torch.randn(2, 1, 8, 8)})):
+        wanted = {**GENERATE, **inputs, "num_beams": num_beams}
+        plain = model.generate(use_cache=False, **wanted)
+        assert torch.equal(model.generate(cache_implementation=cache, **wanted), plain)
+    masked = seq2seq().generate(source, attention_mask=(source != 0).long(), **GENERATE)
+    assert torch.equal(seq2seq().generate(source, **GENERATE), masked)
+
+
+def test_j7_one_beam_is_greedy_and_nothing_is_written_after_the_end() -> None:
+    model, tokens = causal(), words(3, 4)
+    greedy = model.generate(tokens, **GENERATE)
+    assert torch.equal(model.generate(tokens, num_beams=1, **GENERATE), greedy)
+    end = int(greedy[0, 6])
+    found = model.generate(tokens, **{**GENERATE, "eos_token_id": end})
+    for row in found[:, 4:].tolist():
+        if end in row:
+            assert set(row[row.index(end) + 1 :]) <= {0}
+    best = model.generate(
+        tokens, num_beams=3, num_return_sequences=3, output_scores=True, return_dict_in_generate=True, **GENERATE
+    )
+    scores = best.sequences_scores.view(3, 3)
+    assert torch.equal(scores, scores.sort(dim=1, descending=True).values)
+
+
+def test_a_watch_follows_a_generation_by_readable_names() -> None:
+    model, source = seq2seq(), words(1, 6)
+    with regard.watch(model, probes=[regard.Rows(), regard.Entropy()]) as seen:
+        written = model.generate(source, **GENERATE)
+    assert written.shape == (1, 10)
+    cross = seen["decoder.layers.0.cross"]
+    assert cross.kind == "cross"
+    assert cross.rows.shape == (1, 4, 9, 6)
+    own = seen["decoder.layers.1.self"]
+    assert own.rows.shape == (1, 4, 9, 9)
+    assert (own.rows.triu(1) == 0).all()
+    with regard.watch(model.model, probes=[regard.Rows()]) as once:
+        model.model(source, written[:, :9])
+    torch.testing.assert_close(cross.rows, once["decoder.layers.0.cross"].rows, atol=1e-5, rtol=0)
+    torch.testing.assert_close(own.rows, once["decoder.layers.1.self"].rows, atol=1e-5, rtol=0)
+    assert {entry.status for entry in seen.coverage} == {"seen"}
+
+
+def test_a_watch_follows_beams() -> None:
+    model, source = seq2seq(), words(1, 6)
+    with regard.watch(model, probes=[regard.Rows()]) as seen:
+        written = model.generate(source, num_beams=3, **GENERATE)
+    with regard.watch(model.model, probes=[regard.Rows()]) as once:
+        model.model(source, written[:, :9])
+    for name in ("decoder.layers.0.self", "decoder.layers.1.cross"):
+        torch.testing.assert_close(seen[name].rows, once[name].rows, atol=1e-5, rtol=0)
+
+
+def test_losses_are_per_counted_token() -> None:
+    logits, labels = torch.randn(2, 4, 9), torch.randint(0, 9, (2, 4))
+    labels[1, 2:] = -100
+    each = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=-100)
+    torch.testing.assert_close(token_loss(logits, labels), each.sum() / 6)
+    torch.testing.assert_close(token_loss(logits, labels, 12), each.sum() / 12)
+    assert token_loss(logits, torch.full_like(labels, -100)) == 0
+    tokens = words(2, 6)
+    model = causal()
+    torch.testing.assert_close(
+        model(tokens, labels=tokens).loss,
+        functional.cross_entropy(model(tokens).logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()),
+    )
+
+
+def test_j5_accumulated_steps_weigh_every_token_alike() -> None:
+    model, tokens = causal(dropout_p=0.0), words(8, 7)
+    lengths = torch.tensor([7, 2, 3, 6, 4, 2, 5, 7])
+    keep = torch.arange(7) < lengths[:, None]
+    labels = tokens.masked_fill(~keep, -100)
+    counted = (labels[:, 1:] != -100).sum()
+    parameters = list(model.parameters())
+    whole = torch.autograd.grad(model(tokens, attention_mask=keep.long(), labels=labels).loss, parameters)
+    parts = [
+        torch.autograd.grad(
+            model(
+                tokens[i : i + 2],
+                attention_mask=keep[i : i + 2].long(),
+                labels=labels[i : i + 2],
+                num_items_in_batch=counted,
+            ).loss,
+            parameters,
+        )
+        for i in range(0, 8, 2)
+    ]
+    for one, pieces in zip(whole, zip(*parts, strict=True), strict=True):
+        torch.testing.assert_close(sum(pieces), one, atol=1e-6, rtol=1e-4)
+
+
+def test_configs_speak_both_languages(tmp_path: Path) -> None:
+    config = RegardDecoderConfig(vocab_size=50, hidden_size=64, num_attention_heads=8, eos_token_id=7, window=5)
+    assert (config.embed_dim, config.num_heads, config.eos_id, config.sliding_window) == (64, 8, 7, 5)
+    config.save_pretrained(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).settings == config.settings
+    named = RegardEncoderConfig(vocab_size=9, id2label={0: "bad", 1: "good", 2: "neither"})
+    assert (named.num_classes, named.settings.num_classes) == (3, 3)
+    assert RegardVisionConfig(num_labels=5).settings.num_classes == 5
+    with pytest.raises(ValueError, match=r"multiple of num_heads \(5\), but is 64"):
+        RegardForCausalLM(RegardDecoderConfig(vocab_size=9, embed_dim=64, num_heads=5))
+
+
+@pytest.mark.parametrize("model", [seq2seq, captions])
+def test_nothing_to_read_or_to_write_is_refused(model: Any) -> None:
+    with pytest.raises(ValueError, match=r"source .* and decoder_input_ids \(or labels\) must be given"):
+        model()(decoder_input_ids=words(1, 3))
+    source = {"pixel_values": torch.randn(1, 1, 8, 8)} if model is captions else {"input_ids": words(1, 3)}
+    with pytest.raises(ValueError, match="must be given"):
+        model()(**source)
