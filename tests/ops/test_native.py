@@ -247,7 +247,7 @@ def test_masks_become_the_ranges_and_bits_they_mean(data: st.DataObject) -> None
         mask = data.draw(st.sampled_from([mask & other, mask | other, ~mask & other]))
     query, key, _ = inputs(batch=2, heads=3, kv_heads=3, q_len=q_len, kv_len=kv_len)
     options = {"bias": None, "scale": None, "logit_softcap": None, "sinks": None, "q_start": 1}
-    call = make_call("attend", query, key, None, mask=mask, **options)
+    call = make_call("measure", query, key, None, mask=mask, **options)
     found = key_ranges(call.mask, call.geometry, scan=native._scan, cut=native._cut)
     meant = call.mask.allowed(call.geometry, slice(None), slice(None)).expand(2, 3, q_len, kv_len)
     assert torch.equal(cells(found, kv_len).expand_as(meant), meant)

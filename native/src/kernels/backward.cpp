@@ -21,6 +21,7 @@ constexpr double kSmallWork = 1e6;             // multiply-adds of a product bel
 constexpr int kKeys = 128;                     // keys of a tile
 constexpr int kStride = kKeys + 16;            // floats from row to row: a power of two would share few cache sets
 constexpr int64_t kAddedTogether = 1 << 14;    // floats
+constexpr int64_t kSummedTogether = 8;         // blocks of rows whose sums are added to the totals at once
 
 static_assert(kKeys % kPanel == 0 && kStride % kLanes == 0);
 
@@ -31,7 +32,7 @@ struct Workspace {
   bool *finite;  // of each block: neither queries nor grad hold NaN or Inf
   float *queries, *grads, *query_sums, *lse, *delta;
   // Of the keys of a tile: transposed, as they are, and what is summed for them.
-  float *key_panels, *value_panels, *keys, *key_sums, *value_sums;
+  float *key_panels, *value_panels, *keys, *key_sums, *value_sums, *key_totals, *value_totals;
   // Of a block of rows and a tile of keys: [row · kStride + key].
   float *weights, *scores, *cap_slopes;  // weights; gradients of scores; derivatives of the soft cap
 };
@@ -104,6 +105,14 @@ void add_scaled(float factor, const float *values, int64_t dim, float *sums) {
 // Writes padded rows as rows of `dim` values, times a factor.
 void write_row(const float *row, int64_t dim, float factor, float *out) {
   for (int64_t d = 0; d < dim; d += kLanes) store_first(out + d, factor * load(row + d), dim - d);
+}
+
+// totals += sums, sums = 0, a vector at a time.
+void move_sums(float *sums, int64_t count, float *totals) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    store(totals + i, load(totals + i) + load(sums + i));
+    store(sums + i, vfloat{});
+  }
 }
 
 // One backward call: what is decided once for all tasks.
@@ -181,6 +190,8 @@ class Backward {
     space.keys = memory.template array<float>(kKeys * dim_);
     space.key_sums = memory.template array<float>(kKeys * dim_);
     space.value_sums = memory.template array<float>(kKeys * value_dim_);
+    space.key_totals = memory.template array<float>(kKeys * dim_);
+    space.value_totals = memory.template array<float>(kKeys * value_dim_);
     space.weights = memory.template array<float>(kBlock * kStride);
     space.scores = memory.template array<float>(kBlock * kStride);
     space.cap_slopes = memory.template array<float>(adjustment_.caps ? kBlock * kStride : 0);
@@ -200,9 +211,9 @@ class Backward {
       sum_tile(unit, tile, blocks, space);
       for (int64_t j = tile.first; j < tile.end; j++) {
         const int64_t row = unit_index * call_.kv_len + j, at = j - tile.first;
-        if (key != nullptr) write_row(space.key_sums + at * dim_, call_.head_dim, 1.f, key + row * call_.head_dim);
+        if (key != nullptr) write_row(space.key_totals + at * dim_, call_.head_dim, 1.f, key + row * call_.head_dim);
         if (value != nullptr)
-          write_row(space.value_sums + at * value_dim_, call_.value_dim, 1.f, value + row * call_.value_dim);
+          write_row(space.value_totals + at * value_dim_, call_.value_dim, 1.f, value + row * call_.value_dim);
       }
     }
     if (query == nullptr) return;
@@ -257,9 +268,10 @@ class Backward {
   // Sums of a tile's keys over the rows of a task, and what the tile adds to the sums of the rows.
   void sum_tile(const Unit &unit, KeyTile &tile, int64_t blocks, const Workspace &space) const {
     const int64_t count = tile.end - tile.first;
-    std::fill(space.key_sums, space.key_sums + count * dim_, 0.f);
-    std::fill(space.value_sums, space.value_sums + count * value_dim_, 0.f);
+    for (float *sums : {space.key_sums, space.key_totals}) std::fill(sums, sums + count * dim_, 0.f);
+    for (float *sums : {space.value_sums, space.value_totals}) std::fill(sums, sums + count * value_dim_, 0.f);
     for (int64_t b = 0; b < blocks; b++) {
+      if (b % kSummedTogether == 0) add_to_totals(count, space);
       const Block &block = space.blocks[b];
       const int64_t first = std::max(tile.first, block.first_key), end = std::min(tile.end, block.end_key);
       if (first >= end || (hides_ && !block.sees_any(first, end))) {
@@ -275,6 +287,13 @@ class Backward {
       else
         add_products(block, b * kBlock, end - first, first - tile.first, space);
     }
+    add_to_totals(count, space);
+  }
+
+  // Rounding grows with the number of terms of a sum: the sums of many rows are added to their totals now and then.
+  void add_to_totals(int64_t count, const Workspace &space) const {
+    move_sums(space.key_sums, count * dim_, space.key_totals);
+    move_sums(space.value_sums, count * value_dim_, space.value_totals);
   }
 
   // Weights of a block's rows and the keys [first, end), and gradients of scores before the soft cap. Returns whether

@@ -14,7 +14,9 @@ uint64_t bits_at(const uint8_t *cells, int64_t stride, int64_t count) {
     for (int byte = 0; byte < 8; byte++) {
       uint64_t eight;
       std::memcpy(&eight, cells + 8 * byte, 8);
-      word |= ((eight * UINT64_C(0x0102040810204080)) >> 56) << (8 * byte);  // bools are 0 or 1
+      // A bool that was not made by torch may hold any byte: what is not 0 becomes 1.
+      eight = ((((eight & UINT64_C(0x7f7f7f7f7f7f7f7f)) + UINT64_C(0x7f7f7f7f7f7f7f7f)) | eight) >> 7) & UINT64_C(0x0101010101010101);
+      word |= ((eight * UINT64_C(0x0102040810204080)) >> 56) << (8 * byte);
     }
     return word;
   }

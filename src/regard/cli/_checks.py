@@ -28,6 +28,9 @@ def run() -> int:
     for name, error in _backends():
         failed += error is not None and not error.startswith("not available")
         print(f"{'check ' + name:<16} {error or 'ok'}")
+    if ops.native_problems():
+        failed += 1
+        print(f"{'check library':<16} failed: a native library is there and cannot be used, see above")
     viewer = _viewer()
     failed += viewer is not None
     print(f"{'check viewer':<16} {viewer or 'ok'}")
@@ -74,8 +77,11 @@ def _native() -> str:
         features, isa = ops.native_features(), ops.native_isa()
     except (BackendUnavailableError, ConfigError) as error:
         return f"unusable: {error}"
+    problems = ops.native_problems()
+    if problems:
+        return f"unusable: {'; '.join(problems)}; kernels: {isa or 'none, attention runs on PyTorch'}"
     if features is None:
-        return "not installed (built without a C++ compiler): attention runs on PyTorch's kernels"
+        return "not installed (a wheel without it, or no C++ compiler): attention runs on PyTorch's kernels"
     found = f"finds {', '.join(sorted(features)) or 'no instruction set to build for'}"
     return f"{found}; kernels: {isa or 'none, attention runs on PyTorch'}"
 

@@ -2,6 +2,7 @@
 
 from regard.ops._backends.native_library import features as native_features
 from regard.ops._backends.native_library import isa as native_isa
+from regard.ops._backends.native_library import problems as native_problems
 from regard.ops._dispatch import Explanation, available_backends
 from regard.ops._strip import Geometry, Strip
 from regard.ops.attention import attend, explain_backend, observe, weights
@@ -65,6 +66,7 @@ __all__ = [
     "measure",
     "native_features",
     "native_isa",
+    "native_problems",
     "observe",
     "weights",
 ]

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from regard.ops._backends import native, reference, tiled
 from regard.ops._backends import torch as sdpa
@@ -39,8 +38,8 @@ def run_native(call: Call) -> Tensor:
     """The output by ``native``, differentiable any number of times."""
     if call.is_empty:
         return reference.forward(call.with_dense_bias())  # zeros, or nothing: there is no work for a kernel
-    if torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None:
-        return _run_native_op(call.with_dense_bias())  # a mode, FakeTensorMode say, has tensors without memory
+    if torch.compiler.is_compiling() or not native.is_readable(call):
+        return _run_native_op(call.with_dense_bias())
     if not call.needs_grad:
         output = native.forward(call).output
         assert output is not None
@@ -71,9 +70,10 @@ def _differentiable(call: Call, inputs: tuple[Tensor | None, ...], grad: Tensor,
     return tuple(next(grads) if want else None for want in wanted)
 
 
-def _mask_tensors(call: Call) -> tuple[Tensor, ...]:
-    """What backward reads of the mask. Saved like an input, so that torch notices when somebody writes to it."""
-    return () if call.mask is None else call.mask.tensors
+def _other_tensors(call: Call) -> tuple[Tensor, ...]:
+    """What backward reads of mask and bias, saved like inputs, so that torch notices when somebody writes to them."""
+    slopes = () if call.alibi is None else (call.alibi.slopes,)
+    return (*slopes, *(() if call.mask is None else call.mask.tensors))
 
 
 class _Tiled(torch.autograd.Function):
@@ -81,7 +81,7 @@ class _Tiled(torch.autograd.Function):
     def forward(ctx: Any, call: Call, *inputs: Tensor | None) -> Tensor:
         done = tiled.forward(call)
         ctx.call, ctx.done = call, done
-        ctx.save_for_backward(*inputs, *_mask_tensors(call))
+        ctx.save_for_backward(*inputs, *_other_tensors(call))
         return done.output.to(call.query.dtype)
 
     @staticmethod
@@ -104,7 +104,7 @@ class _Native(torch.autograd.Function):
         done = native.forward(call)
         assert done.output is not None
         ctx.call = call
-        ctx.save_for_backward(*inputs, done.output, done.lse, *_mask_tensors(call))
+        ctx.save_for_backward(*inputs, done.output, done.lse, *_other_tensors(call))
         return done.output
 
     @staticmethod
@@ -132,7 +132,7 @@ class _Sdpa(torch.autograd.Function):
             )
             output = sdpa.forward(with_inputs(call, inner))
         ctx.call, ctx.inner, ctx.output = call, inner, output
-        ctx.save_for_backward(*inputs, *_mask_tensors(call))
+        ctx.save_for_backward(*inputs, *_other_tensors(call))
         return output.detach()
 
     @staticmethod
@@ -141,7 +141,8 @@ class _Sdpa(torch.autograd.Function):
         if torch.is_grad_enabled():
             return None, *_differentiable(ctx.call, ctx.saved_tensors[: len(wanted)], grad, wanted)
         chosen = [tensor for tensor, want in zip(ctx.inner, wanted, strict=True) if want]
-        grads = iter(torch.autograd.grad(ctx.output, chosen, grad, retain_graph=True))
+        # torch's kernel for CPUs reads the memory of a negated view as it is
+        grads = iter(torch.autograd.grad(ctx.output, chosen, grad.resolve_neg(), retain_graph=True))
         return None, *(next(grads) if want else None for want in wanted)
 
 

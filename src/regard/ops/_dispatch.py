@@ -50,7 +50,7 @@ class Explanation:
 
 def available_backends() -> tuple[str, ...]:
     """Names of the backends that can run on this machine, fastest first."""
-    return tuple(RUNNERS)
+    return tuple(name for name in RUNNERS if name != "native" or native.installed())
 
 
 def run(call: Call, backend: Backend) -> Tensor:
@@ -74,7 +74,7 @@ def choose(call: Call, backend: Backend) -> Explanation:
     if backend == "auto":
         return _auto(call)
     if backend == "native" and not native.installed():
-        raise BackendUnavailableError(message(call.caller, f"backend 'native' cannot run here: {native.NO_KERNELS}."))
+        raise BackendUnavailableError(message(call.caller, f"backend 'native' cannot run here: {native.no_kernels()}."))
     transform = _transform_reason()
     call = call if backend == "native" else call.with_dense_bias()
     reasons = [transform] if transform and backend != "reference" else _REASONS[backend](call)

@@ -91,12 +91,14 @@ def _may_run(query: Tensor, key: Tensor, value: Tensor) -> bool:
         return False
     if torch._C._len_torch_dispatch_stack() > 0:
         return False
+    if not (native.is_plain(query) and native.is_plain(key) and native.is_plain(value)):
+        return False
     return not (forward_ad._current_level >= 0 or in_transform())
 
 
 @lru_cache(maxsize=64)
 def _causal_mask(q_len: int, kv_len: int) -> tuple[CMask, Tensor, Tensor]:
     """Query i of the last q_len positions sees the keys up to its own."""
-    high = torch.arange(kv_len - q_len + 1, kv_len + 1, dtype=torch.int32).clamp_(min=0)
+    high = torch.arange(kv_len - q_len + 1, kv_len + 1, dtype=torch.int32, device="cpu").clamp_(min=0)
     low = torch.zeros_like(high)
     return CMask(low.data_ptr(), high.data_ptr(), 0, 0), low, high

@@ -54,7 +54,7 @@ def key_ranges(mask: Lowered, geometry: Geometry, *, scan: Scan, cut: Cut) -> Ke
         cut: Cuts it into tiles of bits.
     """
     if geometry.q_len == 0 or geometry.kv_len == 0:
-        nothing = torch.zeros(1, 1, geometry.q_len, dtype=torch.int32)
+        nothing = torch.zeros(1, 1, geometry.q_len, dtype=torch.int32, device=geometry.device)
         return KeyRanges(nothing, nothing)
     found = _known.get(mask)
     if found is None:
@@ -84,7 +84,7 @@ def _from_program(mask: Lowered, geometry: Geometry) -> KeyRanges | None:
 def _leaf(mask: Lowered, op: Op, operands: tuple[int, ...], geometry: Geometry) -> _Range | None:
     """First and end key of every query under one rule, as [batch or 1, 1, q or 1]; None if it is not a range."""
     place = (geometry.q_positions - geometry.kv_start)[:, None]
-    first, end = torch.zeros(1, 1, 1, dtype=torch.int64), torch.full((1, 1, 1), geometry.kv_len)
+    first, end = (torch.full((1, 1, 1), key, device=geometry.device) for key in (0, geometry.kv_len))
     match op:
         case Op.EVERYTHING:
             return first, end
@@ -131,9 +131,9 @@ def _document_runs(key_ids: Tensor, query_ids: Tensor) -> _Range | None:
     place, order = torch.sort(row * span + ids)
     if bool((place[1:] == place[:-1]).any()):
         return None
-    wanted = torch.arange(batch)[:, None] * span + query_ids
+    wanted = torch.arange(batch, device=row.device)[:, None] * span + query_ids
     if len(place) == 0:
-        nothing = torch.zeros(batch, 1, query_ids.shape[1], dtype=torch.int64)
+        nothing = torch.zeros(batch, 1, query_ids.shape[1], dtype=torch.int64, device=row.device)
         return nothing, nothing
     at = torch.searchsorted(place, wanted).clamp(max=len(place) - 1)
     found = (place[at] == wanted) & (query_ids >= 0)

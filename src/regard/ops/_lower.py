@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from regard.errors import DTypeError, ShapeError, message, must_be
 from regard.ops import masks
 from regard.ops._placement import check_dense, check_device
-from regard.ops._strip import Geometry
+from regard.ops._strip import LARGEST_POSITION, Geometry
 from regard.records.mask_program import Op, instructions
 
 _BlockTable = Bool[Tensor, "batch_or_1 heads_or_1 q_blocks k_blocks"]
@@ -210,6 +210,8 @@ def _tensor_bounds(allowed: Bool[Tensor, "b h i j"], q_block: int, k_block: int)
     return result[0], result[1]
 
 
+_KEPT = 4
+"""Calls of different sizes that a mask remembers: enough for the stacks of one model, not for a whole generation."""
 _lowered: weakref.WeakKeyDictionary[masks.Mask, dict[tuple[object, ...], Lowered]] = weakref.WeakKeyDictionary()
 
 
@@ -226,10 +228,14 @@ def lower_once(mask: masks.Mask, geometry: Geometry, *, caller: str, q_start: ob
         return lower(mask, geometry, caller=caller)
     sizes = (geometry.batch, geometry.num_heads, geometry.q_len, geometry.kv_len)
     known = _lowered.setdefault(mask, {})
-    place = (sizes, q_start, geometry.kv_start, geometry.device)
-    found = known.get(place)
+    # what is made in inference mode cannot be saved for a gradient later
+    place = (sizes, q_start, geometry.kv_start, geometry.device, torch.is_inference_mode_enabled())
+    found = known.pop(place, None)
     if found is None or found.changed():
-        found = known[place] = lower(mask, geometry, caller=caller)
+        found = lower(mask, geometry, caller=caller)
+    known[place] = found
+    if len(known) > _KEPT:
+        known.pop(next(iter(known)), None)
     return found
 
 
@@ -255,7 +261,7 @@ def lower(mask: masks.Mask, geometry: Geometry, *, caller: str) -> Lowered:
             case masks.Causal():
                 code.append(Op.CAUSAL)
             case masks.SlidingWindow(size):
-                code.extend((Op.WINDOW, size))
+                code.extend((Op.WINDOW, min(size, 2 * LARGEST_POSITION) if isinstance(size, int) else size))
             case masks.Padding(tensor):
                 _fit(caller, "Padding(keep)", tensor, (geometry.batch, geometry.kv_len), "[batch, kv_len]", geometry)
                 code.extend((Op.PADDING, keep(tensor)))
@@ -305,7 +311,8 @@ def _document_ids(mask: masks.Documents, geometry: Geometry, caller: str) -> tup
 
 def _lengths(length: int | Tensor, geometry: Geometry, caller: str) -> Tensor:
     if not isinstance(length, Tensor):
-        return torch.full((1,), length, device=geometry.device)
+        inside = max(-LARGEST_POSITION, min(length, LARGEST_POSITION)) if isinstance(length, int) else length
+        return torch.full((1,), inside, device=geometry.device)
     _fit(caller, "Prefix(length)", length, (geometry.batch,), "[batch]", geometry)
     return length.long()
 

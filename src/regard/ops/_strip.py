@@ -18,6 +18,10 @@ def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+LARGEST_POSITION = 1 << 30
+"""Positions and the distances between them lie within ± this."""
+
+
 @dataclass(frozen=True, eq=False)
 class Geometry:
     """The shape of one attention call and where its queries and keys sit.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import SupportsFloat
 
@@ -14,7 +13,7 @@ from regard.ops import masks
 from regard.ops._call import Call, QStart
 from regard.ops._lower import Lowered, four_dims, lower, lower_once
 from regard.ops._placement import check_dense, check_device, check_values
-from regard.ops._strip import Geometry, statistics_dtype
+from regard.ops._strip import LARGEST_POSITION, Geometry, statistics_dtype
 from regard.ops.biases import ALiBi
 from regard.ops.transforms import is_free_to_look_at
 
@@ -23,6 +22,8 @@ _AXES = {
     "key": ("batch", "num_kv_heads", "kv_len", "head_dim"),
     "value": ("batch", "num_kv_heads", "kv_len", "value_dim"),
 }
+_WITH_VALUES = ("attend", "observe", "explain_backend")
+_SMALLEST, _LARGEST = torch.finfo(torch.float32).smallest_normal, torch.finfo(torch.float32).max
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -101,7 +102,7 @@ def describe(query: Tensor, key: Tensor, value: Tensor | None) -> dict[str, str]
 
 def _check_tensors(caller: str, **arguments: object) -> None:
     for name, value in arguments.items():
-        may_be_none = name not in ("query", "key")
+        may_be_none = name not in ("query", "key") and not (name == "value" and caller in _WITH_VALUES)
         if not isinstance(value, Tensor) and not (value is None and may_be_none):
             raise DTypeError(message(caller, must_be(name, "a tensor", f"a {type(value).__name__}")))
         if isinstance(value, Tensor):
@@ -111,7 +112,11 @@ def _check_tensors(caller: str, **arguments: object) -> None:
 
 
 def _autocast(tensor: Tensor) -> Tensor:
-    """Cast as autocast casts for scaled_dot_product_attention: everything floating but float64."""
+    """Cast as autocast casts for scaled_dot_product_attention: everything floating but float64.
+
+    A negated view is written out: kernels, torch's own among them, read the memory.
+    """
+    tensor = tensor.resolve_neg()
     kind = tensor.device.type
     if tensor.dtype in _FLOATS and tensor.dtype != torch.float64 and torch.is_autocast_enabled(kind):
         return tensor.to(torch.get_autocast_dtype(kind))
@@ -163,12 +168,10 @@ def _check_dtypes(caller: str, query: Tensor, key: Tensor, value: Tensor | None)
 
 def _check_numbers(caller: str, scale: float | None, logit_softcap: float | None, dropout_p: float) -> None:
     problems = []
-    if scale is not None and not (_is_number(scale) and math.isfinite(scale)):
-        problems.append(must_be("scale", "a finite number", scale))
-    if logit_softcap is not None and not (
-        _is_number(logit_softcap) and math.isfinite(logit_softcap) and logit_softcap > 0
-    ):
-        problems.append(must_be("logit_softcap", "a finite number above 0, or None", logit_softcap))
+    if scale is not None and not (_is_number(scale) and abs(scale) <= _LARGEST):
+        problems.append(must_be("scale", "a finite number that float32 can hold", scale))
+    if logit_softcap is not None and not (_is_number(logit_softcap) and _SMALLEST <= logit_softcap <= _LARGEST):
+        problems.append(must_be("logit_softcap", "a number above 0 that float32 can hold, or None", logit_softcap))
     if not (_is_number(dropout_p) and 0 <= dropout_p <= 1):
         problems.append(must_be("dropout_p", "between 0 and 1", dropout_p))
     if problems:
@@ -197,23 +200,34 @@ def make_geometry(
     if isinstance(kv_start, bool) or not isinstance(kv_start, int | torch.SymInt):
         raise ConfigError(message(caller, must_be("kv_start", "an int", repr(kv_start))))
     batch, heads, q_len, kv_len = shape
+    _check_position(caller, "kv_start", kv_start, kv_len)
     steps = torch.arange(q_len, device=device)[None]
     if isinstance(q_start, Tensor):
         check_dense(caller, "q_start", q_start)
         check_values(caller, "q_start", q_start)
-        if q_start.dtype.is_floating_point or q_start.dtype == torch.bool:
+        if q_start.dtype.is_floating_point or q_start.dtype.is_complex or q_start.dtype == torch.bool:
             raise DTypeError(message(caller, must_be("q_start", "integers (int64)", q_start.dtype)))
         if q_start.dim() > 1 or (q_start.dim() == 1 and q_start.shape[0] not in (1, batch)):
             raise ShapeError(message(caller, must_be("q_start", f"of shape ({batch},)", f"{tuple(q_start.shape)}")))
+        if q_start.numel() and is_free_to_look_at(q_start):
+            for place in q_start.aminmax():
+                _check_position(caller, "q_start", int(place), q_len)
         positions = q_start.to(device).long().reshape(-1, 1) + steps
     elif q_start in ("end", "start"):
         positions = steps + (kv_start + kv_len - q_len if q_start == "end" else kv_start)
     elif isinstance(q_start, int) and not isinstance(q_start, bool):
+        _check_position(caller, "q_start", q_start, q_len)
         positions = steps + q_start
     else:
         raise ConfigError(message(caller, must_be("q_start", '"end", "start", an int or a tensor', repr(q_start))))
     aligned = isinstance(q_start, str) and (q_start == "end" or q_len == kv_len)
     return Geometry(batch, heads, q_len, kv_len, positions, kv_start, statistics_dtype(dtype), device, aligned)
+
+
+def _check_position(caller: str, name: str, start: int | torch.SymInt, length: int) -> None:
+    """Refuse a number whose sequence would leave the positions there are."""
+    if isinstance(start, int) and not -LARGEST_POSITION <= start <= LARGEST_POSITION - length:
+        raise ConfigError(message(caller, must_be(name, "from −2^30 to 2^30 less the length", start)))
 
 
 def lower_given(caller: str, mask: masks.Mask | Tensor, geometry: Geometry, q_start: QStart) -> Lowered:
@@ -252,6 +266,7 @@ def _bias(caller: str, bias: Tensor, geometry: Geometry) -> Tensor:
         expected = f"broadcastable to [batch, heads, q_len, kv_len] = {full}"
         raise ShapeError(message(caller, must_be("bias", expected, f"of shape {tuple(bias.shape)}")))
     check_device(caller, "bias", bias, geometry.device)
+    shaped = shaped.resolve_neg()
     if _looks_like_a_mask(bias):
         problem = "`bias` is added to the scores, but holds only 0 and 1, so it looks like a mask."
         raise ConfigError(message(caller, problem, hint="mask=tensor.bool() if 1 means may attend"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from regard.ops import masks
 from regard.ops._backends import reference
+from regard.ops._backends.native import is_readable
 from regard.ops._call import QStart
 from regard.ops._dispatch import Backend, Explanation, choose, run
 from regard.ops._express import attend_plainly
@@ -112,7 +112,7 @@ def attend(
         and q_start == "end"
         and type(kv_start) is int
         and kv_start == 0
-        and (scale is None or (type(scale) is float and math.isfinite(scale)))
+        and (scale is None or (type(scale) is float and abs(scale) < 3e38))
     ):
         output = attend_plainly(query, key, value, mask, scale)
         if output is not None:
@@ -201,7 +201,7 @@ def observe(
     )
     seen = Observation(probes, caller="observe")
     in_one_pass = choose(call, backend).backend == "native" and not call.needs_grad
-    if in_one_pass and not call.is_empty and not torch.compiler.is_compiling():
+    if in_one_pass and not call.is_empty and not torch.compiler.is_compiling() and is_readable(call):
         return observe_call(call, seen), seen
     return run(call, backend), measure_call(call, seen)
 

@@ -19,7 +19,6 @@ from regard.ops.probes._fused import Answer, Asked, Question
 from regard.ops.transforms import in_transform
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-NO_KERNELS = "no kernels for this CPU are installed (`regard doctor` says more)"
 LARGEST_TOP_K = 64
 LARGEST_DIM = 256
 
@@ -45,7 +44,7 @@ def reasons_against(call: Call) -> list[str]:
     if query.device.type != "cpu":
         return ["it runs on CPUs"]
     if not installed():
-        return [NO_KERNELS]
+        return [no_kernels()]
     reasons = []
     if query.dtype not in DTYPES:
         reasons.append("float64 is for other backends")
@@ -62,13 +61,20 @@ def installed() -> bool:
     return native_library.kernels() is not None
 
 
+def no_kernels() -> str:
+    """Why there are none."""
+    if native_library.wanted_isa() == "none":
+        return "REGARD_ISA=none switches its kernels off"
+    return "no kernels for this CPU are installed (`regard doctor` says more)"
+
+
 def reasons_against_measuring(call: Call) -> list[str]:
     """Why this backend cannot measure the call's weights."""
     query = call.query
     if query.device.type != "cpu":
         return ["it runs on CPUs"]
     if native_library.kernels() is None:
-        return [NO_KERNELS]
+        return [no_kernels()]
     reasons = ["a length is 0"] if call.is_empty else []
     if query.dtype not in DTYPES:
         reasons.append("float64 is for other backends")
@@ -76,7 +82,28 @@ def reasons_against_measuring(call: Call) -> list[str]:
         reasons.append(f"head_dim is above {LARGEST_DIM}")
     if in_transform() or forward_ad._current_level >= 0:
         reasons.append("a transform is active")
+    if not is_readable(call):
+        reasons.append("a tensor has no memory of its own")
     return reasons
+
+
+def is_readable(call: Call) -> bool:
+    """Whether the memory of the call's tensors holds their values.
+
+    A mode may be active (FakeTensorMode, say), a subclass may stand for other tensors, and torch has tensors that are
+    zero or negated without having been written. Where this is False the custom op still serves: torch hands it plain
+    tensors.
+    """
+    if torch._C._len_torch_dispatch_stack() > 0:
+        return False
+    slopes = None if call.alibi is None else call.alibi.slopes
+    return all(tensor is None or is_plain(tensor) for tensor in (*call.inputs, slopes))
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor's memory holds its values."""
+    own = type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
+    return own and not tensor.is_neg() and not tensor._is_zerotensor()
 
 
 def answers(question: Question) -> bool:
@@ -90,7 +117,7 @@ def forward(call: Call, questions: Sequence[Question] = (), *, output: bool = Tr
     value = call.value if output else None
     rows = call.query.shape[:3]
     out = None if value is None else call.query.new_empty(*rows, value.shape[3])
-    lse = torch.empty(rows)
+    lse = _empty(*rows)
     probes, found = _probes(call, questions, kept)
     asked = _describe(call, value, kept)
     asked.output = CTensor() if out is None else c_tensor(out)
@@ -131,14 +158,15 @@ def backward(
     assert done.output is not None
     kept: list[object] = []
     asked = _describe(call, call.value, kept)
+    grad = grad if is_plain(grad) else grad.clone()
     grad, output = _rows(grad.to(call.query.dtype)), _rows(done.output)
     query, key, value = (
-        torch.empty(tensor.shape) if want and tensor is not None else None
+        _empty(*tensor.shape) if want and tensor is not None else None
         for tensor, want in zip((call.query, call.key, call.value), wanted, strict=False)
     )
     bias = sinks = None
     if wanted[3] and call.bias is not None:
-        bias = torch.empty(*call.query.shape[:3], call.key.shape[2])
+        bias = _empty(*call.query.shape[:3], call.key.shape[2])
     results = (None if tensor is None else tensor.data_ptr() for tensor in (query, key, value, bias))
     gradients = CGradients(c_tensor(grad), c_tensor(output), done.lse.data_ptr(), *results)
     check(_library().regard_backward(ctypes.byref(asked), ctypes.byref(gradients)))
@@ -223,7 +251,7 @@ def _mask(call: Call, kept: list[object]) -> CMask:
 def _scan(allowed: Tensor) -> tuple[Tensor, Tensor, bool]:
     """First allowed key of each row, one past the last, and whether any row has a gap between them."""
     batch, heads, q_len, kv_len = allowed.shape
-    low = torch.empty(batch, heads, q_len, dtype=torch.int32)
+    low = _empty(batch, heads, q_len, dtype=torch.int32)
     high = torch.empty_like(low)
     gaps = _library().regard_mask_ranges(
         allowed.data_ptr(), batch, heads, q_len, kv_len, _strides(allowed), low.data_ptr(), high.data_ptr()
@@ -234,13 +262,18 @@ def _scan(allowed: Tensor) -> tuple[Tensor, Tensor, bool]:
 def _cut(allowed: Tensor) -> tuple[Tensor, Tensor]:
     """The tensor as tiles of bits: which tile is where, and the bits of each."""
     batch, heads, q_len, kv_len = allowed.shape
-    tiles = torch.empty(batch, heads, -(-q_len // 16), -(-kv_len // 64), dtype=torch.int32)
+    tiles = _empty(batch, heads, -(-q_len // 16), -(-kv_len // 64), dtype=torch.int32)
     arguments = (allowed.data_ptr(), batch, heads, q_len, kv_len, _strides(allowed), tiles.data_ptr())
     count = _library().regard_mask_tiles(*arguments, None)
-    bits = torch.empty(count, 16, dtype=torch.int64)
+    bits = _empty(count, 16, dtype=torch.int64)
     if count:
         _library().regard_mask_tiles(*arguments, bits.data_ptr())
     return tiles, bits
+
+
+def _empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Room for results, of the type the kernels write and in memory, whatever torch's defaults are."""
+    return torch.empty(shape, dtype=dtype, device="cpu")
 
 
 def _library() -> ctypes.CDLL:
@@ -311,16 +344,16 @@ def _places(call: Call, question: Question) -> tuple[Tensor, Tensor | None, Tens
     size, kv_len = question.size, call.key.shape[2]
     match question.kind:
         case Asked.LOG_SUM_EXP:
-            return torch.empty(0), None, None
+            return _empty(0), None, None
         case Asked.TOP_K:
-            return torch.empty(*rows, size), torch.empty(*rows, size, dtype=torch.int64), torch.empty(rows)
+            return _empty(*rows, size), _empty(*rows, size, dtype=torch.int64), _empty(*rows)
         case Asked.OFFSETS | Asked.SPANS:
-            return torch.empty(*rows, size), None, None
+            return _empty(*rows, size), None, None
         case Asked.KEY_MASS:
-            return torch.empty(*rows[:2], kv_len, dtype=torch.float64), None, None
+            return _empty(*rows[:2], kv_len, dtype=torch.float64), None, None
         case Asked.HEAT_MAP:
-            return torch.empty(*rows[:2], size, question.cols, dtype=torch.float64), None, None
+            return _empty(*rows[:2], size, question.cols, dtype=torch.float64), None, None
         case Asked.WEIGHTS:
-            return torch.empty(*rows[:2], size, kv_len), None, None
+            return _empty(*rows[:2], size, kv_len), None, None
         case _:
-            return torch.empty(rows), None, None
+            return _empty(*rows), None, None

@@ -130,6 +130,11 @@ class CGradients(ctypes.Structure):
     )
 
 
+def wanted_isa() -> str:
+    """Tell what REGARD_ISA says: a build, "none", or nothing."""
+    return os.environ.get("REGARD_ISA", "").strip().lower()
+
+
 def find(file_name: str = FILE_NAME) -> Path | None:
     """Find a library: beside this module, or where an editable install puts it.
 
@@ -172,14 +177,30 @@ def features() -> frozenset[str] | None:
     """Tell which instruction sets with kernels in mind this machine can run.
 
     Returns:
-        A subset of {"avx2", "avx512f", "avx512_bf16", "amx_bf16"}, or None without the library.
+        A subset of {"avx2", "avx512f", "avx512_bf16", "amx_bf16"}, or None without a library that can be used.
     """
-    library = load()
+    library = load() if problem_of(FILE_NAME) is None else None
     if library is None:
         return None
     library.regard_cpu_features.restype = ctypes.c_uint64
     bits = library.regard_cpu_features()
     return frozenset(name for bit, name in enumerate(_FEATURE_BITS) if bits >> bit & 1)
+
+
+@cache
+def problem_of(file_name: str) -> str | None:
+    """Tell why a library that is there cannot be used; None if it can, or is not there."""
+    try:
+        load(file_name)
+    except BackendUnavailableError as error:
+        return str(error)
+    return None
+
+
+def problems() -> tuple[str, ...]:
+    """Tell of every library that is there and cannot be used. Attention goes on without it; ``doctor`` says so."""
+    found = (problem_of(name) for name in (FILE_NAME, *map(_kernel_file, ISAS)))
+    return tuple(problem for problem in found if problem is not None)
 
 
 @cache
@@ -192,11 +213,12 @@ def isa() -> str | None:
     Raises:
         ConfigError: REGARD_ISA names no build, or one that this CPU cannot run or that was not built.
     """
-    wanted = os.environ.get("REGARD_ISA", "").lower()
+    wanted = wanted_isa()
     if wanted == "none":
         return None
     present = features() or frozenset()
-    usable = [name for name, needs in ISAS.items() if needs <= present and find(_kernel_file(name))]
+    built = [name for name, needs in ISAS.items() if needs <= present and find(_kernel_file(name))]
+    usable = [name for name in built if problem_of(_kernel_file(name)) is None]
     if not wanted:
         return usable[0] if usable else None
     if wanted not in usable:

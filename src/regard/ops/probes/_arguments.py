@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from regard.errors import all_problems, must_be
+from regard.ops._strip import LARGEST_POSITION
 
 Span = tuple[int, int]
 
@@ -28,7 +29,7 @@ class Arguments:
         value = getattr(self._probe, argument)
         number = _integer(value)
         if number is None or number < least:
-            self._problems.append(must_be(argument, f"an integer ≥ {least}", repr(value)))
+            self._problems.append(must_be(argument, f"an integer ≥ {least}{_limit(value)}", repr(value)))
         else:
             object.__setattr__(self._probe, argument, number)
 
@@ -36,7 +37,7 @@ class Arguments:
         """The argument must be an iterable of different integers; it becomes a tuple."""
         value = getattr(self._probe, argument)
         numbers = [_integer(item) for item in _items(value)]
-        bound = "" if least is None else f" ≥ {least}"
+        bound = ("" if least is None else f" ≥ {least}") + _limit(*_items(value))
         if not numbers or any(number is None or (least is not None and number < least) for number in numbers):
             self._problems.append(must_be(argument, f"one or more integers{bound}", repr(value)))
         elif len(set(numbers)) < len(numbers):
@@ -49,7 +50,9 @@ class Arguments:
         value = getattr(self._probe, argument)
         pairs = [tuple(_integer(item) for item in _items(pair)) for pair in _items(value)]
         if not pairs or any(len(pair) != 2 or None in pair for pair in pairs):
-            self._problems.append(must_be(argument, "one or more pairs of integers (start, stop)", repr(value)))
+            limit = _limit(*(item for pair in _items(value) for item in _items(pair)))
+            expected = f"one or more pairs of integers (start, stop){limit}"
+            self._problems.append(must_be(argument, expected, repr(value)))
             return
         spans: tuple[Span, ...] = tuple(pairs)  # type: ignore[arg-type]  # no None is left, as checked above
         wrong = [span for span in spans if not 0 <= span[0] <= span[1]]
@@ -68,12 +71,20 @@ class Arguments:
 
 
 def _integer(value: object) -> int | None:
+    """The value if it is an integer that can be a position."""
     if isinstance(value, bool):
         return None
     try:
-        return operator.index(value)  # type: ignore[arg-type]  # what is no integer raises TypeError
+        number = operator.index(value)  # type: ignore[arg-type]  # what is no integer raises TypeError
     except TypeError:
         return None
+    return number if -LARGEST_POSITION <= number <= LARGEST_POSITION else None
+
+
+def _limit(*values: object) -> str:
+    """What to say of integers that no position can be."""
+    too_large = any(isinstance(value, int) and abs(value) > LARGEST_POSITION for value in values)
+    return " of at most 2^30 in size" if too_large else ""
 
 
 def _items(value: object) -> list[object]:

@@ -23,7 +23,7 @@ class ColumnRanges:
     """
 
     def __init__(self, ranges: Sequence[tuple[int, int]], n: int, device: torch.device) -> None:
-        edges = torch.tensor(ranges, dtype=torch.int64).clamp(0, n)
+        edges = torch.tensor(ranges, dtype=torch.int64, device="cpu").clamp(0, n)
         width = edges[:, 1] - edges[:, 0]
         self._count = len(ranges)
         self._wide: list[tuple[int, int, int]] = []
@@ -35,7 +35,7 @@ class ColumnRanges:
             places = ((width <= size) & (width > size // 2) & (width < _WIDE)).nonzero().flatten()
             at_once = max(1, n // size)
             for some in torch.split(places, at_once) if len(places) else ():
-                columns = edges[some, 0, None] + torch.arange(size)
+                columns = edges[some, 0, None] + torch.arange(size, device="cpu")
                 beyond = columns >= edges[some, 1, None]
                 self._narrow.append(
                     (some.to(device), columns.clamp(max=n - 1).to(device), beyond.to(device) if beyond.any() else None)

@@ -147,7 +147,7 @@ class _Map(State):
         sums, counts = self._begun(geometry)
         if probe.length is None:
             self._check_only_call(geometry, 0, geometry.q_len)
-            bins = _floor_bins(torch.arange(geometry.q_len)[None], probe.rows, geometry.q_len)
+            bins = _floor_bins(torch.arange(geometry.q_len, device=geometry.device)[None], probe.rows, geometry.q_len)
         else:
             bins = _floor_bins(geometry.q_positions, probe.rows, probe.length)
         sums += answer.values
