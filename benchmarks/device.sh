@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
 
+command -v "$python" >/dev/null || { echo "$python is missing: scripts/bootstrap test makes it, or set PYTHON" >&2; exit 2; }
 devices=$("$python" -c 'import torch; print(torch.cuda.device_count())')
 if [ "$devices" = 0 ]; then
   echo "no CUDA device at hand: nothing was checked and nothing was measured"

@@ -70,14 +70,17 @@ _HOMES = {
         "UnsupportedError",
     ),
 }
+_PACKAGES = ("bench", "errors", "hf", "lens", "models", "nn", "ops", "records", "text", "view")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> object:
-    """Import the module a public name lives in, once, and keep the name here."""
+    """Import a package that is asked for, or the module a public name lives in, once, and keep the name here."""
     home = _HOME_OF.get(name)
+    if name in _PACKAGES:
+        return import_module(f"regard.{name}")
     if home is None:
         raise AttributeError(f"module 'regard' has no attribute {name!r}")
     value = getattr(import_module(home), name)

@@ -138,12 +138,19 @@ def test_figures_are_held_against_targets(target, value, met, text, monkeypatch)
     monkeypatch.setattr(runner, "isa", lambda: "avx512_bf16")
     peer = PeerResult("sdpa", "measured", None, spread(3.0), spread(1.5))
     result = RowResult(
-        tiny(targets=(target,)), "measured", backend="native", seconds=spread(2.0), bytes=2048.0, peers=(peer,)
+        tiny(targets=(target,)),
+        "measured",
+        backend="native",
+        threads=2,
+        seconds=spread(2.0),
+        bytes=2048.0,
+        peers=(peer,),
     )
     (verdict,) = runner._verdicts(result)
     assert (verdict.value, verdict.met) == (pytest.approx(value), met)
     assert shown(dataclasses.replace(result, verdicts=(verdict,)))[2].endswith(text)
     assert list(runner._verdicts(dataclasses.replace(result, backend="torch"))) == []
+    assert list(runner._verdicts(dataclasses.replace(result, threads=1))) == [], "the targets are for two threads"
 
 
 def test_a_busy_machine_is_said():

@@ -286,3 +286,29 @@ def test_bools_of_any_byte(backend: str) -> None:
     torch.testing.assert_close(
         attend(q, k, k, mask=odd[None, None], backend=backend), attend(q, k, k, mask=plain[None, None], backend=backend)
     )
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "torch"])
+def test_a_sink_of_minus_infinity_takes_nothing_and_an_overflowed_row_gives_it_all(backend: str) -> None:
+    q, k, v = inputs()
+    sinks = torch.tensor([0.5, -torch.inf, 1.0, -torch.inf], requires_grad=True)
+    mask = Padding(torch.tensor([[True] * 37, [False] * 37]))
+    output, seen = observe(q, k, v, [SinkShare(), LogSumExp(), Entropy()], mask=mask, sinks=sinks, backend=backend)
+    assert torch.equal(seen.sink_share[1], torch.tensor([1.0, 0, 1, 0])[:, None].expand(4, 37))
+    assert torch.equal(seen.log_sum_exp[1, 1], torch.full((37,), -torch.inf))
+    assert torch.equal(output[1], torch.zeros(4, 37, 16))
+    (grad,) = torch.autograd.grad(attend(q, k, v, mask=mask, sinks=sinks, backend=backend).sum(), sinks)
+    assert grad.isfinite().all()
+    assert torch.equal(grad[[1, 3]], torch.zeros(2))
+    low = torch.full_like(q, -1e30)
+    output, seen = observe(
+        low, low.neg(), v, [SinkShare(), Entropy()], sinks=sinks.detach()[[0, 2, 0, 2]], backend=backend
+    )
+    assert torch.equal(seen.sink_share, torch.ones(2, 4, 37))
+    assert torch.equal(seen.entropy, torch.zeros(2, 4, 37))
+    assert torch.equal(output, torch.zeros_like(output))
+
+
+def test_packages_are_reached_from_the_root() -> None:
+    assert regard.ops.attend is attend
+    assert regard.nn.MultiHeadAttention.__module__ == "regard.nn.attention"

@@ -178,8 +178,13 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0].removeprefix("explain_backend(): ")
 
 
+_TARGETS_ARE_FOR = 2  # threads, where a row does not say
+
+
 def _verdicts(result: RowResult) -> Iterator[Verdict]:
-    """Hold the figures against what must hold; only regard's own kernels have targets."""
+    """Hold the figures against what must hold: of regard's own kernels, on as many threads as the targets are for."""
+    if result.threads != (result.row.threads or _TARGETS_ARE_FOR):
+        return
     kernels = isa() if result.backend == "native" else None
     for target in result.row.targets:
         limit = target.limit_for(kernels, result.row.dtype)

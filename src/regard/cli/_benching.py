@@ -90,4 +90,13 @@ def _place_problems(out: Path | None) -> list[str]:
         return [f"--out must name a file, but {out} is a folder."]
     if not out.parent.is_dir():
         return [f"--out must lie in a folder that exists, but there is no {out.parent}."]
+    there = out.exists()
+    try:
+        out.open("a").close()
+    except OSError as error:
+        return [
+            f"--out must name a file that can be written, but {out} cannot: {(error.strerror or str(error)).lower()}."
+        ]
+    if not there:
+        out.unlink()
     return []

@@ -114,9 +114,9 @@ def _check_tensors(caller: str, **arguments: object) -> None:
 def _autocast(tensor: Tensor) -> Tensor:
     """Cast as autocast casts for scaled_dot_product_attention: everything floating but float64.
 
-    A negated view is written out: kernels, torch's own among them, read the memory.
+    What torch has not written out, a negated view or zeros, is: kernels, torch's own among them, read the memory.
     """
-    tensor = tensor.resolve_neg()
+    tensor = tensor.clone() if tensor._is_zerotensor() else tensor.resolve_neg()
     kind = tensor.device.type
     if tensor.dtype in _FLOATS and tensor.dtype != torch.float64 and torch.is_autocast_enabled(kind):
         return tensor.to(torch.get_autocast_dtype(kind))

@@ -313,6 +313,8 @@ def _strip(
     if masked is not None:
         logits[..., inside].masked_fill_(masked, -torch.inf)
         sees |= ~masked.all(dim=3)
+    if call.sinks is not None:  # a row whose scores have all overflowed to −inf gives everything to the sink
+        sees &= ~(logits.amax(dim=3) == -torch.inf) if logits.shape[3] else False
     weights, total = _softmax(logits, sees)
     sinks = _sink_rows(call, rows, total)
     if sinks is not None:
@@ -323,7 +325,7 @@ def _strip(
         weights = (logits - _finite_base(total)[..., None]).exp_()
     if masked is not None:  # softmax makes a whole row NaN, the part behind the mask too
         weights[..., inside].masked_fill_(masked, 0)
-    share = torch.zeros_like(total) if sinks is None else (sinks - total).exp()
+    share = torch.zeros_like(total) if sinks is None else (sinks - _finite_base(total)).exp()
     return Strip(call.geometry, rows.start, keys.start, logits, weights, total, share)
 
 

@@ -179,7 +179,7 @@ def backward(
 
 def _sink_gradient(sinks: Tensor, lse: Tensor, grad: Tensor, output: Tensor) -> Tensor:
     """A sink's value is zero: the gradient of its score is −share · Σ grad · output."""
-    share = (sinks.float() - lse).exp()
+    share = (sinks.float() - lse).exp().masked_fill(lse == -torch.inf, 0)  # a sink of −inf beside no key takes nothing
     return (-share * (grad.float() * output.float()).sum(dim=3)).sum_to_size(sinks.shape)
 
 

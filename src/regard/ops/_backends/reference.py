@@ -67,7 +67,7 @@ def dense(call: Call) -> Dense:
     if call.sinks is not None:
         sink = (call.sinks.to(total.dtype) - top).exp().expand_as(total)
     total = total + sink
-    nothing = empty if call.sinks is None else torch.zeros_like(empty)
+    nothing = empty if call.sinks is None else empty & (call.sinks == -torch.inf)
     divisor = total.masked_fill(nothing, 1)
     lse = (divisor.log() + top).masked_fill(nothing, -torch.inf)
     weights = exponentials / divisor[..., None]
@@ -103,7 +103,8 @@ def _top(call: Call, logits: Tensor, empty: Tensor) -> Tensor:
     some_keys = call.geometry.kv_len > 0
     top = logits.detach().amax(dim=3) if some_keys else logits.new_full(logits.shape[:3], -torch.inf)
     if call.sinks is not None:
-        return torch.maximum(top, call.sinks.detach().to(top.dtype).expand_as(top))
+        top = torch.maximum(top, call.sinks.detach().to(top.dtype).expand_as(top))
+        return top.masked_fill(empty & (top == -torch.inf), 0)
     return top.masked_fill(empty, 0)
 
 

@@ -115,13 +115,13 @@ def _normalised(
     if call.sinks is not None:
         sink = _sink_rows(call.sinks.detach(), rows).to(top.dtype)
         higher = torch.maximum(top, sink)
+        higher = higher.masked_fill(higher == -torch.inf, 0)
         decay = (base - higher).exp()
         total, output, base = total * decay + (sink - higher).exp(), output * decay[..., None], higher
     # A row that sees keys but none above −inf divides 0 by 0: it is NaN, as the definition says.
-    divisor = total.masked_fill(~sees & (total == 0), 1)
-    lse = divisor.log() + base
-    if call.sinks is None:
-        lse = lse.masked_fill(~sees, -torch.inf)
+    nothing = ~sees & (total == 0)
+    divisor = total.masked_fill(nothing, 1)
+    lse = (divisor.log() + base).masked_fill(nothing, -torch.inf)
     return (output / divisor[..., None]).masked_fill(~sees[..., None], 0), lse
 
 
@@ -164,7 +164,7 @@ def _backward(call: Call, saved: Forward, grad: Tensor) -> Gradients:
     guard = (call.mask is not None or call.bias is not None) and not all(
         is_finite(tensor) for tensor in (query, key, value, grad)
     )
-    empty = saved.lse == -torch.inf if call.sinks is None else torch.zeros_like(saved.lse, dtype=torch.bool)
+    empty = saved.lse == -torch.inf
     lse = saved.lse.masked_fill(empty, 0)
     delta = (grad * saved.output).sum(dim=3)
     result = Gradients(
