@@ -2,7 +2,8 @@
 
 A step is a forward and a backward pass over one batch. Each plain model is given our weights; no time is taken unless
 logits and gradients of the embedding agree. Both take turns in one process. The plain models are what a person writes:
-nn.LSTM on packed sequences, an nn.LSTMCell in a loop, nn.Conv1d.
+nn.LSTM on packed sequences, an nn.LSTMCell in a loop, nn.Conv1d, nn.Transformer. Transformers are measured without
+dropout, and with it, as they are trained; it is switched on once both sides have been compared without.
 
     python benchmarks/models.py [--threads N] [--rounds 9] [--only lstm]
 
@@ -15,8 +16,10 @@ import argparse
 import copy
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
+import plain_transformers
 import torch
 from setting import setting, write
 from torch import Tensor, nn
@@ -47,6 +50,7 @@ class Case:
     ours: nn.Module
     plain: nn.Module
     inputs: tuple[Tensor, ...]
+    dropout_p: float = 0.0
 
 
 class PlainEncoderDecoder(nn.Module):
@@ -216,7 +220,32 @@ def convolutional_lm(*, gated: bool) -> Case:
     return Case(ours, PlainConvolutionalLM(ours), (texts(16, 128, padded=False),))
 
 
+def transformer(make: Callable[[int], tuple[nn.Module, nn.Module]], *inputs: Tensor, dropout_p: float = 0.0) -> Case:
+    return Case(*make(VOCABULARY), inputs, dropout_p)
+
+
+def images(batch: int) -> Tensor:
+    return torch.randn(batch, 1, 28, 28)
+
+
+TRANSFORMERS: dict[str, Callable[[float], Case]] = {
+    "transformer_encoder_decoder": lambda p: transformer(
+        plain_transformers.translation, texts(128, 12, padded=True), texts(128, 12, padded=False), dropout_p=p
+    ),
+    "transformer_lm": lambda p: transformer(
+        plain_transformers.language_model, texts(16, 128, padded=False), dropout_p=p
+    ),
+    "transformer_classifier": lambda p: transformer(
+        plain_transformers.classifier, texts(50, 32, padded=True), dropout_p=p
+    ),
+    "vision_transformer": lambda p: transformer(plain_transformers.vision, images(64), dropout_p=p),
+    "transformer_captions": lambda p: transformer(
+        plain_transformers.captions, images(32), texts(32, 16, padded=False), dropout_p=p
+    ),
+}
 CASES: dict[str, Callable[[], Case]] = {
+    **{name: partial(make, 0.0) for name, make in TRANSFORMERS.items()},
+    **{f"{name}_dropout": partial(make, 0.1) for name, make in TRANSFORMERS.items()},
     "lstm_encoder_decoder": lambda: translation("none"),
     "lstm_encoder_decoder_additive": lambda: translation("additive"),
     "lstm_encoder_decoder_dot": lambda: translation("dot"),
@@ -245,6 +274,7 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     apart = float(torch.stack([(a - b).abs().max() / b.abs().max() for a, b in zip(ours, plain, strict=True)]).max())
     if not apart <= 1e-4:  # NaN is wrong
         return {"status": "disagrees", "apart": apart}
+    plain_transformers.with_dropout(case.ours, case.plain, p=case.dropout_p)
     others = OtherProcesses()
     times = interleave(sides, rounds=rounds)
     busy = others.share()
