@@ -67,14 +67,14 @@ class BeamFollower:
 
     def _reordering(self, original: Any) -> Any:
         def reorder_cache(cache: Cache, beam_idx: Tensor) -> Any:
-            module = getattr(self._here, "module", None)
             search: _Search | None = getattr(self._here, "search", None)
-            running = [] if search is None else search.sessions  # of a model that attends without an interface
-            for session in running if module is None else self._sessions_of(module):
-                followed = search is not None and session in search.sessions
-                session.reorder(beam_idx, search.keep if followed and search is not None else None)
             if search is not None:
+                for session in search.sessions:
+                    session.reorder(beam_idx, search.keep)
                 search.carried = search.next_carried
+            elif (module := getattr(self._here, "module", None)) is not None:
+                for session in self._sessions_of(module):
+                    session.reorder(beam_idx)
             return original(cache, beam_idx)
 
         return reorder_cache

@@ -116,7 +116,8 @@ def _autocast(tensor: Tensor) -> Tensor:
 
     What torch has not written out, a negated view or zeros, is: kernels, torch's own among them, read the memory.
     """
-    tensor = tensor.clone() if tensor._is_zerotensor() else tensor.resolve_neg()
+    if not torch.compiler.is_compiling():  # a compiler has neither
+        tensor = tensor.clone() if tensor._is_zerotensor() else tensor.resolve_neg()
     kind = tensor.device.type
     if tensor.dtype in _FLOATS and tensor.dtype != torch.float64 and torch.is_autocast_enabled(kind):
         return tensor.to(torch.get_autocast_dtype(kind))
