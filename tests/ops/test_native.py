@@ -247,7 +247,7 @@ def test_masks_become_the_ranges_and_bits_they_mean(data: st.DataObject) -> None
         mask = data.draw(st.sampled_from([mask & other, mask | other, ~mask & other]))
     query, key, _ = inputs(batch=2, heads=3, kv_heads=3, q_len=q_len, kv_len=kv_len)
     options = {"bias": None, "scale": None, "logit_softcap": None, "sinks": None, "q_start": 1}
-    call = make_call("measure", query, key, None, mask=mask, **options)
+    call = make_call("weights", query, key, None, mask=mask, **options)
     found = key_ranges(call.mask, call.geometry, scan=native._scan, cut=native._cut)
     meant = call.mask.allowed(call.geometry, slice(None), slice(None)).expand(2, 3, q_len, kv_len)
     assert torch.equal(cells(found, kv_len).expand_as(meant), meant)
@@ -369,6 +369,33 @@ def test_the_contract_holds_with_every_build(isa: str) -> None:
     assert script(text, REGARD_ISA=isa) == f"{isa} True"
 
 
+@pytest.mark.parametrize("isa", native_library.ISAS)
+def test_asking_for_a_probe_changes_no_bit_of_the_output_with_any_build(isa: str) -> None:
+    if not native_library.ISAS[isa] <= (native_library.features() or frozenset()):
+        pytest.skip(f"this CPU cannot run {isa}")
+    text = """
+        import torch
+        from regard import ops
+        from tests.ops.test_native import every_probe
+        wrong = []
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            for heads, kv_heads, q_len, kv_len, dims in ((6, 3, 224, 469, (80, 41)), (2, 1, 5, 300, (64, 64))):
+                torch.manual_seed(1)
+                query = torch.randn(1, heads, q_len, dims[0]).to(dtype)
+                key, value = (torch.randn(1, kv_heads, kv_len, dim).to(dtype) for dim in dims)
+                for mask in (None, ops.Causal(), ops.Where(lambda b, h, i, j: (i + j) % 3 != 0)):
+                    for options in ({}, {"logit_softcap": 2.0}, {"sinks": torch.randn(heads)}):
+                        plain = ops.attend(query, key, value, mask=mask, backend="native", **options)
+                        probes = every_probe(q_len, kv_len)
+                        for asked in (probes, *([probe] for probe in probes)):
+                            seen, _ = ops.observe(query, key, value, asked, mask=mask, backend="native", **options)
+                            if not torch.equal(seen, plain):
+                                wrong.append((dtype, q_len, mask, options, asked))
+        print(wrong)
+    """
+    assert script(text, REGARD_ISA=isa) == "[]"
+
+
 def test_torchs_own_bfloat16_products_and_ours_take_turns() -> None:
     """A matrix unit has shapes that both set: neither finds the other's."""
     torch.manual_seed(0)
@@ -380,6 +407,15 @@ def test_torchs_own_bfloat16_products_and_ours_take_turns() -> None:
         functional.scaled_dot_product_attention(query, query, query)
         assert torch.equal(left @ right, product)
     torch.testing.assert_close(product, (left.double() @ right.double()).bfloat16(), rtol=0.02, atol=0.02)
+
+
+def test_scores_of_long_heads_are_added_up_in_runs() -> None:
+    """All terms of a score are equal, so a chain of additions rounds the same way again and again."""
+    query, key = torch.ones(1, 1, 50, 255), (torch.arange(108)[:, None] / 255).expand(1, 1, 108, 255)
+    value = tensors(1, 1, 108, 16)
+    exact = attend(query.double(), key.double(), value.double())
+    off = (attend(query, key, value, backend="native").double() - exact).abs().amax()
+    assert off < 2e-6  # 5e-6 in one chain
 
 
 @pytest.mark.parametrize("scale", [-0.5, 0.0, 0.125])

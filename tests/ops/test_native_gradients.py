@@ -286,3 +286,37 @@ def test_tensors_without_memory_go_through() -> None:
             output.sum().backward()
             assert query.grad is not None
             assert query.grad.shape == query.shape
+
+
+def test_sums_over_many_queries_keep_their_digits() -> None:
+    """Thousands of terms of one sign: a single chain of additions loses digits to the sum so far."""
+    tensors = {
+        "query": random(1, 1, 8192, 64),
+        "key": random(1, 1, 256, 64, seed=1),
+        "value": random(1, 1, 256, 64, seed=2),
+    }
+    upstream = random(1, 1, 8192, 64, seed=3).abs()
+
+    def value_gradient(dtype: torch.dtype, backend: Any) -> Tensor:
+        leaves = {name: tensor.to(dtype).requires_grad_() for name, tensor in tensors.items()}
+        (found,) = torch.autograd.grad(attend(**leaves, backend=backend), leaves["value"], upstream.to(dtype))
+        return found.double()
+
+    exact = value_gradient(torch.float64, "reference")
+    usual = (value_gradient(torch.float32, "torch") - exact).abs().amax()
+    assert (value_gradient(torch.float32, "native") - exact).abs().amax() < 4 * usual
+
+
+@pytest.mark.parametrize("mask", [None, Causal(), Allowed(torch.tensor([[True, True, True, False]]))])
+@pytest.mark.parametrize("bias", [None, torch.tensor([0.0, 0.5, 0.0, -INF])])
+def test_a_visible_nan_is_in_the_gradient_of_every_key_its_row_sees(mask, bias) -> None:
+    """Of a key with a score of −inf too: whether a key is masked is not to be told from its score."""
+    key = torch.tensor([INF, -INF, 1.0, 2.0])[None, None, :, None]
+    found = {}
+    for backend in ("native", "reference"):
+        leaves = [torch.ones(1, 1, 1, 1), key.clone(), torch.ones(1, 1, 4, 1)]
+        leaves = [leaf.requires_grad_() for leaf in leaves]
+        attend(*leaves, mask=mask, bias=bias, backend=backend).sum().backward()
+        found[backend] = [leaf.grad.isnan() for leaf in leaves]
+    assert all(torch.equal(*pair) for pair in zip(*found.values(), strict=True))
+    assert found["native"][1][0, 0, 1, 0]

@@ -7,6 +7,7 @@
 // A task has the rows of all heads that read one kv head and goes through their keys tile by tile: the sums of a tile's
 // keys stay in the cache while the rows pass by. Where there are fewer kv heads than threads, a task takes every n-th
 // block of rows, or every n-th tile of keys, and has sums of its own, which are added up in order at the end.
+#include <cmath>
 #include <new>
 #include <vector>
 
@@ -21,7 +22,6 @@ constexpr double kSmallWork = 1e6;             // multiply-adds of a product bel
 constexpr int kKeys = 128;                     // keys of a tile
 constexpr int kStride = kKeys + 16;            // floats from row to row: a power of two would share few cache sets
 constexpr int64_t kAddedTogether = 1 << 14;    // floats
-constexpr int64_t kSummedTogether = 8;         // blocks of rows whose sums are added to the totals at once
 
 static_assert(kKeys % kPanel == 0 && kStride % kLanes == 0);
 
@@ -32,7 +32,7 @@ struct Workspace {
   bool *finite;  // of each block: neither queries nor grad hold NaN or Inf
   float *queries, *grads, *query_sums, *lse, *delta;
   // Of the keys of a tile: transposed, as they are, and what is summed for them.
-  float *key_panels, *value_panels, *keys, *key_sums, *value_sums, *key_totals, *value_totals;
+  float *key_panels, *value_panels, *keys, *key_sums, *value_sums;
   // Of a block of rows and a tile of keys: [row · kStride + key].
   float *weights, *scores, *cap_slopes;  // weights; gradients of scores; derivatives of the soft cap
 };
@@ -73,8 +73,8 @@ void row_products(const float *rows, int64_t stride, int64_t dim, int64_t count,
   for_column_groups(width, [&](int64_t column, auto vectors) {
     for_row_groups<kRows>(count, [&](int64_t row, auto size) {
       constexpr int R = decltype(size)::value, V = decltype(vectors)::value;
-      vfloat sums[R][V] = {};
-      multiply<R, V>(sums, rows + row * stride, stride, 1, panels + column * dim, kPanel, dim);
+      vfloat sums[R][V];
+      multiply_in_runs<R, V>(sums, rows + row * stride, stride, panels + column * dim, kPanel, dim);
 #pragma GCC unroll 12
       for (int i = 0; i < R; i++)
 #pragma GCC unroll 4
@@ -85,13 +85,14 @@ void row_products(const float *rows, int64_t stride, int64_t dim, int64_t count,
 
 // Scores of a row become weights, gradients of weights become gradients of scores.
 //
-// A masked key gets exactly 0 in both, whatever lse, delta and its value hold.
-void weigh_row(int64_t width, float lse, float delta, float *weights, float *scores) {
+// A masked key gets exactly 0 in both, whatever lse, delta and its value hold. `is_masked` is given an offset and scores.
+template <typename IsMasked>
+void weigh_row(int64_t width, float lse, float delta, float *weights, float *scores, IsMasked is_masked) {
   for (int64_t j = 0; j < width; j += kLanes) {
     const vfloat score = load(weights + j);
     const vfloat weight = exp_of(score - lse);
     const vfloat gradient = weight * (load(scores + j) - delta);
-    const vint masked = score == kMasked;
+    const vint masked = is_masked(j, score);
     store(weights + j, masked ? vfloat{} : weight);
     store(scores + j, masked ? vfloat{} : gradient);
   }
@@ -105,14 +106,6 @@ void add_scaled(float factor, const float *values, int64_t dim, float *sums) {
 // Writes padded rows as rows of `dim` values, times a factor.
 void write_row(const float *row, int64_t dim, float factor, float *out) {
   for (int64_t d = 0; d < dim; d += kLanes) store_first(out + d, factor * load(row + d), dim - d);
-}
-
-// totals += sums, sums = 0, a vector at a time.
-void move_sums(float *sums, int64_t count, float *totals) {
-  for (int64_t i = 0; i < count; i += kLanes) {
-    store(totals + i, load(totals + i) + load(sums + i));
-    store(sums + i, vfloat{});
-  }
 }
 
 // One backward call: what is decided once for all tasks.
@@ -190,8 +183,6 @@ class Backward {
     space.keys = memory.template array<float>(kKeys * dim_);
     space.key_sums = memory.template array<float>(kKeys * dim_);
     space.value_sums = memory.template array<float>(kKeys * value_dim_);
-    space.key_totals = memory.template array<float>(kKeys * dim_);
-    space.value_totals = memory.template array<float>(kKeys * value_dim_);
     space.weights = memory.template array<float>(kBlock * kStride);
     space.scores = memory.template array<float>(kBlock * kStride);
     space.cap_slopes = memory.template array<float>(adjustment_.caps ? kBlock * kStride : 0);
@@ -211,9 +202,9 @@ class Backward {
       sum_tile(unit, tile, blocks, space);
       for (int64_t j = tile.first; j < tile.end; j++) {
         const int64_t row = unit_index * call_.kv_len + j, at = j - tile.first;
-        if (key != nullptr) write_row(space.key_totals + at * dim_, call_.head_dim, 1.f, key + row * call_.head_dim);
+        if (key != nullptr) write_row(space.key_sums + at * dim_, call_.head_dim, 1.f, key + row * call_.head_dim);
         if (value != nullptr)
-          write_row(space.value_totals + at * value_dim_, call_.value_dim, 1.f, value + row * call_.value_dim);
+          write_row(space.value_sums + at * value_dim_, call_.value_dim, 1.f, value + row * call_.value_dim);
       }
     }
     if (query == nullptr) return;
@@ -268,10 +259,9 @@ class Backward {
   // Sums of a tile's keys over the rows of a task, and what the tile adds to the sums of the rows.
   void sum_tile(const Unit &unit, KeyTile &tile, int64_t blocks, const Workspace &space) const {
     const int64_t count = tile.end - tile.first;
-    for (float *sums : {space.key_sums, space.key_totals}) std::fill(sums, sums + count * dim_, 0.f);
-    for (float *sums : {space.value_sums, space.value_totals}) std::fill(sums, sums + count * value_dim_, 0.f);
+    std::fill(space.key_sums, space.key_sums + count * dim_, 0.f);
+    std::fill(space.value_sums, space.value_sums + count * value_dim_, 0.f);
     for (int64_t b = 0; b < blocks; b++) {
-      if (b % kSummedTogether == 0) add_to_totals(count, space);
       const Block &block = space.blocks[b];
       const int64_t first = std::max(tile.first, block.first_key), end = std::min(tile.end, block.end_key);
       if (first >= end || (hides_ && !block.sees_any(first, end))) {
@@ -287,13 +277,6 @@ class Backward {
       else
         add_products(block, b * kBlock, end - first, first - tile.first, space);
     }
-    add_to_totals(count, space);
-  }
-
-  // Rounding grows with the number of terms of a sum: the sums of many rows are added to their totals now and then.
-  void add_to_totals(int64_t count, const Workspace &space) const {
-    move_sums(space.key_sums, count * dim_, space.key_totals);
-    move_sums(space.value_sums, count * value_dim_, space.value_totals);
   }
 
   // Weights of a block's rows and the keys [first, end), and gradients of scores before the soft cap. Returns whether
@@ -312,9 +295,24 @@ class Backward {
       if (adjustment_.caps) find_cap_slopes(weights, width, space.cap_slopes + r * kStride);
       if (adjustment_.needed(block, r, first, width)) adjustment_.apply(block, r, first, width, 1.f, weights);
       hidden = hidden || (hides_ && !block.sees_all(r, first, end));
-      weigh_row(width, space.lse[row + r], space.delta[row + r], weights, space.scores + r * kStride);
+      weigh_row(block, r, first, width, space.lse[row + r], space.delta[row + r], weights, space.scores + r * kStride);
     }
     return hidden;
+  }
+
+  // Where lse and delta are finite a score of −inf means weight and gradient 0, masked or not. In a row of NaN only masked
+  // keys have that.
+  void weigh_row(const Block &block, int r, int64_t first, int64_t width, float lse, float delta, float *weights,
+                 float *scores) const {
+    if (lse == kMasked || std::isfinite(lse + delta))
+      return regard::weigh_row(width, lse, delta, weights, scores, [](int64_t, vfloat score) { return score == kMasked; });
+    AllowedRow allowed(block, r);
+    const BiasRow bias(block, r);
+    regard::weigh_row(width, lse, delta, weights, scores, [&](int64_t j, vfloat) {
+      vint visible = allowed.at(first + j);
+      if (adjustment_.biased) visible &= ~(bias.at(first + j) <= call_.bias.blocked);
+      return ~visible;
+    });
   }
 
   // Derivative 1 − tanh² of the soft cap at the raw scores of a row.

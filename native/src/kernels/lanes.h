@@ -73,6 +73,25 @@ inline vfloat max_of(vfloat x, vfloat m) { return x > m ? x : m; }
 
 inline vfloat multiply_add(vfloat left, vfloat right, vfloat sum) { return sum + left * right; }
 
+// left · right − minus, rounded once. Said outright where several builds of a loop must agree in every bit: a compiler fuses
+// a product in one of them, and not in another that has a second use for it.
+inline vfloat multiply_subtract(vfloat left, vfloat right, vfloat minus) {
+#if REGARD_AVX512
+  return (vfloat)_mm512_fmsub_ps((__m512)left, (__m512)right, (__m512)minus);
+#else
+  vfloat result;
+  for (int i = 0; i < kLanes; i += 8) {
+    __m256 a, b, c;
+    std::memcpy(&a, reinterpret_cast<float *>(&left) + i, sizeof a);
+    std::memcpy(&b, reinterpret_cast<float *>(&right) + i, sizeof b);
+    std::memcpy(&c, reinterpret_cast<float *>(&minus) + i, sizeof c);
+    const __m256 part = _mm256_fmsub_ps(a, b, c);
+    std::memcpy(reinterpret_cast<float *>(&result) + i, &part, sizeof part);
+  }
+  return result;
+#endif
+}
+
 // Lanes are pairs: both products are added. The instruction takes subnormal numbers for 0.
 inline vfloat multiply_add(vword left, vword right, vfloat sum) {
 #if REGARD_AVX512 && defined(__AVX512BF16__)

@@ -14,9 +14,10 @@ uint64_t bits_at(const uint8_t *cells, int64_t stride, int64_t count) {
     for (int byte = 0; byte < 8; byte++) {
       uint64_t eight;
       std::memcpy(&eight, cells + 8 * byte, 8);
-      // A bool that was not made by torch may hold any byte: what is not 0 becomes 1.
-      eight = ((((eight & UINT64_C(0x7f7f7f7f7f7f7f7f)) + UINT64_C(0x7f7f7f7f7f7f7f7f)) | eight) >> 7) & UINT64_C(0x0101010101010101);
-      word |= ((eight * UINT64_C(0x0102040810204080)) >> 56) << (8 * byte);
+      // A bool is true if it is not 0: bytes seen as bools (torch's `view`) may hold any number.
+      const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
+      const uint64_t ones = ((((eight & low) + low) | eight) >> 7) & UINT64_C(0x0101010101010101);
+      word |= ((ones * UINT64_C(0x0102040810204080)) >> 56) << (8 * byte);
     }
     return word;
   }

@@ -16,6 +16,7 @@ namespace regard {
 constexpr int kRows = 6;
 constexpr int kVectors = kLanes == 16 ? 4 : 2;
 constexpr int kPanel = kVectors * kLanes;  // columns of one pass
+constexpr int64_t kRun = 64;               // steps of a scalar product that are added up in one chain
 constexpr int64_t kStepsTogether = 128;    // rows of b that the first-level cache holds while all rows of a pass by
 
 // sums[i][j] += Σ_s a[i · a_row + s · a_step] · b[s · b_step + j · kLanes …]
@@ -32,6 +33,25 @@ template <int R, int V, typename Left, typename Right>
 #pragma GCC unroll 4
       for (int j = 0; j < V; j++) sums[i][j] = multiply_add(left, right[j], sums[i][j]);
     }
+  }
+}
+
+// sums[i][j] = the same products, added up in runs: one long chain of additions would lose digits.
+template <int R, int V, typename Left, typename Right>
+[[gnu::always_inline]] inline void multiply_in_runs(vfloat (&sums)[R][V], const Left *a, int64_t a_row, const Right *b,
+                                                    int64_t b_step, int64_t steps) {
+#pragma GCC unroll 12
+  for (int i = 0; i < R; i++)
+#pragma GCC unroll 4
+    for (int j = 0; j < V; j++) sums[i][j] = vfloat{};
+  multiply<R, V>(sums, a, a_row, 1, b, b_step, std::min(kRun, steps));
+  for (int64_t first = kRun; first < steps; first += kRun) {
+    vfloat more[R][V] = {};
+    multiply<R, V>(more, a + first, a_row, 1, b + first * b_step, b_step, std::min(kRun, steps - first));
+#pragma GCC unroll 12
+    for (int i = 0; i < R; i++)
+#pragma GCC unroll 4
+      for (int j = 0; j < V; j++) sums[i][j] += more[i][j];
   }
 }
 
@@ -95,18 +115,16 @@ inline void accumulate_product(const Left *a, int64_t a_row, int64_t a_step, con
     for_column_groups(columns, [&](int64_t column, auto vectors) {
       for_row_groups<kRows>(rows, [&](int64_t row, auto size) {
         constexpr int R = decltype(size)::value, V = decltype(vectors)::value;
-        vfloat sums[R][V];
+        // From 0, and added to c once: c may be the sum of very many passes, next to which single products lose digits.
+        vfloat sums[R][V] = {};
+        multiply<R, V>(sums, a + row * a_row + first * a_step, a_row, a_step, b + first * b_step + column, b_step, count);
 #pragma GCC unroll 12
         for (int i = 0; i < R; i++) {
           const vfloat scale = broadcast(scales == nullptr ? 1.f : scales[row + i]);
+          float *to = c + (row + i) * c_row + column;
 #pragma GCC unroll 4
-          for (int j = 0; j < V; j++) sums[i][j] = scale * load(c + (row + i) * c_row + column + j * kLanes);
+          for (int j = 0; j < V; j++) store(to + j * kLanes, scale * load(to + j * kLanes) + sums[i][j]);
         }
-        multiply<R, V>(sums, a + row * a_row + first * a_step, a_row, a_step, b + first * b_step + column, b_step, count);
-#pragma GCC unroll 12
-        for (int i = 0; i < R; i++)
-#pragma GCC unroll 4
-          for (int j = 0; j < V; j++) store(c + (row + i) * c_row + column + j * kLanes, sums[i][j]);
       });
     });
   }

@@ -150,8 +150,8 @@ inline void raw_scores(const Element *queries, int64_t dim, int rows, const Elem
     const Element *panel = panels + (key + j) * dim;
     for_row_groups<kRows>(rows, [&](int64_t row, auto size) {
       constexpr int R = decltype(size)::value, V = decltype(vectors)::value;
-      vfloat sums[R][V] = {};
-      multiply<R, V>(sums, queries + row * dim, dim, 1, panel, kPanel, dim);
+      vfloat sums[R][V];
+      multiply_in_runs<R, V>(sums, queries + row * dim, dim, panel, kPanel, dim);
 #pragma GCC unroll 12
       for (int i = 0; i < R; i++) {
         vfloat most = j == 0 ? broadcast(kMasked) : largest[row + i];

@@ -85,11 +85,10 @@ inline void soften_row(const Block &block, int r, int64_t key, int64_t width, fl
     candidates.count = 0;
   }
   for (int64_t j = 0; j < width; j += kLanes) {
-    const vfloat raw = load(scores + j);
-    const vfloat exponent = scale * raw - from;  // one rounding, with and without a top list
+    const vfloat raw = load(scores + j), score = scale * raw;
+    const vfloat exponent = multiply_subtract(scale, raw, from);
     const vfloat e = exp_of(exponent);
     if (kTop) {
-      const vfloat score = scale * __builtin_assoc_barrier(raw);  // a product of its own, or that rounding would be two
       const vint candidate = score > bar;
       const uint32_t lanes = bits_of(candidate);
       rest += candidate ? vfloat{} : e;
