@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from regard.errors import DTypeError
 from regard.ops import (
     Allowed,
     Blocked,
@@ -252,3 +253,12 @@ def test_a_lowered_mask_means_the_same_to_numpy(mask: Any) -> None:
     found = np.broadcast_to(program.allowed(positions[None], positions), (1, 2, 5, 5))
     expected = weights(torch.zeros(1, 2, 5, 4), torch.zeros(1, 2, 5, 4), mask=mask) > 0
     assert (found == expected.numpy()).all()
+
+
+def test_a_predicate_of_other_arguments_is_refused_where_it_is_given() -> None:
+    with pytest.raises(
+        DTypeError, match=r"Where.*`fn` must be .*four arguments \(b, h, i, j\), but is one of \(i, j\)"
+    ):
+        Where(lambda i, j: i >= j)
+    Where(lambda *places: places[2] >= places[3])
+    Where(torch.add)  # written in C: it has no signature to look at

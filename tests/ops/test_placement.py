@@ -73,6 +73,7 @@ def test_a_sparse_tensor_is_named(name: str, caller: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
 @pytest.mark.parametrize("caller", CALLS)
 @pytest.mark.parametrize("place", [0, 1, 2], ids=["query", "key", "value"])
 def test_sparse_and_nested_inputs(place: int, caller: str) -> None:
@@ -80,7 +81,9 @@ def test_sparse_and_nested_inputs(place: int, caller: str) -> None:
     if name == "value" and caller in ("weights", "measure"):
         return  # which take none
     nested = torch.nested.nested_tensor([torch.zeros(2, 3, 4)] * 2, layout=torch.jagged)
-    for tensor, layout in ((Q.to_sparse(), "sparse_coo"), (Q[0, 0].to_sparse_csr(), "sparse_csr"), (nested, "jagged")):
+    strided = torch.nested.nested_tensor([torch.zeros(2, 3, 4)] * 2, layout=torch.strided)
+    kinds = {"sparse_coo": Q.to_sparse(), "sparse_csr": Q[0, 0].to_sparse_csr(), "jagged": nested, "nested": strided}
+    for layout, tensor in kinds.items():
         inputs = [Q, Q, Q]
         inputs[place] = tensor
         line = rf"{caller}\(\): `{name}` must be a dense tensor, but is of the layout {layout}\."

@@ -14,8 +14,8 @@ def check_dense(caller: str, name: str, tensor: Tensor) -> None:
     Raises:
         UnsupportedError: It is not dense.
     """
-    if tensor.layout != torch.strided:
-        layout = str(tensor.layout).removeprefix("torch.")
+    if tensor.layout != torch.strided or tensor.is_nested:
+        layout = "nested" if tensor.layout == torch.strided else str(tensor.layout).removeprefix("torch.")
         problem = must_be(name, "a dense tensor", f"of the layout {layout}")
         raise UnsupportedError(message(caller, problem, hint=f"{name}.to_dense(), or pad what is nested"))
 

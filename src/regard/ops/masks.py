@@ -12,6 +12,7 @@ large negative number. Query i sits at position ``q_start + i`` and key j at ``k
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
@@ -175,6 +176,8 @@ class Where(Mask):
             raise DTypeError(
                 message("Where", must_be("fn", "a function of (b, h, i, j)", f"a {type(self.fn).__name__}"))
             )
+        if not torch.compiler.is_compiling():  # which cannot trace the question
+            _need_four_arguments(self.fn)
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,18 @@ class Not(Mask):
     """The other does not allow it. Written ``~mask``."""
 
     mask: Mask
+
+
+def _need_four_arguments(fn: Predicate) -> None:
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):  # written in C: only calling it will tell
+        return
+    try:
+        signature.bind(*"bhij")
+    except TypeError:
+        problem = must_be("fn", "a function of four arguments (b, h, i, j)", f"one of {signature}")
+        raise DTypeError(message("Where", problem)) from None
 
 
 def _need_bool(caller: str, name: str, tensor: Tensor) -> None:
