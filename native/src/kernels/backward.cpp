@@ -11,8 +11,6 @@
 #include <new>
 #include <vector>
 
-#include "decode.h"
-#include "forward.h"
 #include "memory.h"
 #include "scores.h"
 #include "threads.h"
@@ -402,35 +400,12 @@ class Backward {
   int threads_;
 };
 
-// Decoding adds up a score in another order than this pass does. Where scores are large, weights that are recomputed from
-// its lse are then off by more than a gradient is, which is a small difference of large parts: such calls, which are small
-// themselves, take lse and output from the pass by blocks, which adds up as this one does.
-void backward_of_decoding(const regard_call &call, const regard_gradients &gradients) {
-  const int64_t rows = call.batch * call.num_heads * call.q_len;
-  const int64_t row_bytes = call.value_dim * (call.dtype == REGARD_FLOAT32 ? sizeof(float) : sizeof(uint16_t));
-  std::vector<float> lse(rows);
-  std::vector<char> output(rows * row_bytes);
-  regard_call again = call;
-  again.probes = nullptr;
-  again.num_probes = 0;
-  again.lse = lse.data();
-  again.output = {output.data(), call.num_heads * call.q_len * call.value_dim, call.q_len * call.value_dim, call.value_dim};
-  forward_by_blocks(again);
-  regard_gradients same_order = gradients;
-  same_order.lse = again.lse;
-  same_order.output = again.output;
-  Backward(call, same_order).run();
-}
-
 }  // namespace
 }  // namespace regard
 
 int32_t regard_backward(const regard_call *call, const regard_gradients *gradients) {
   try {
-    if (regard::is_decoding(*call))
-      regard::backward_of_decoding(*call, *gradients);
-    else
-      regard::Backward(*call, *gradients).run();
+    regard::Backward(*call, *gradients).run();
   } catch (const std::bad_alloc &) {
     return REGARD_OUT_OF_MEMORY;
   }

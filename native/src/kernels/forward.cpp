@@ -3,7 +3,6 @@
 #include <new>
 
 #include "decode.h"
-#include "forward.h"
 #include "memory.h"
 #include "probes.h"
 #include "threads.h"
@@ -250,14 +249,13 @@ class Forward {
   int64_t total_parts_ = 0, largest_part_ = 0;
 };
 
-}  // namespace
-
-void forward_by_blocks(const regard_call &call) {
+void forward(const regard_call &call) {
   if constexpr (kPairProducts)
     if (call.dtype == REGARD_BFLOAT16 && call.scale > 0) return Forward<bfloat16_pair>(call).run();
   Forward<float>(call).run();
 }
 
+}  // namespace
 }  // namespace regard
 
 int32_t regard_forward(const regard_call *call) {
@@ -265,7 +263,7 @@ int32_t regard_forward(const regard_call *call) {
     if (regard::is_decoding(*call))
       regard::decode(*call);
     else
-      regard::forward_by_blocks(*call);
+      regard::forward(*call);
   } catch (const std::bad_alloc &) {
     return REGARD_OUT_OF_MEMORY;
   }
