@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-import regard
 from regard import ops
 from regard.cli import _checks
 from regard.errors import BackendUnavailableError
@@ -114,33 +112,3 @@ def test_a_file_that_is_no_library_is_refused(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(native_library, "find", lambda file_name: broken)
     with pytest.raises(BackendUnavailableError, match="cannot be loaded"):
         native_library.load.__wrapped__()
-
-
-def test_a_broken_build_is_left_out_and_the_doctor_fails(library: Path, tmp_path: Path) -> None:
-    name = native_library.isa()
-    if name is None:
-        pytest.skip("no kernels for this CPU")
-    copy = tmp_path / "regard"
-    shutil.copytree(Path(regard.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    for file in (native_library.FILE_NAME, *(f"libregard_{isa}.so" for isa in native_library.ISAS)):
-        path = native_library.find(file)
-        if path is not None:
-            shutil.copy(path, copy / "ops" / "_backends" / file)
-    (copy / "ops" / "_backends" / f"libregard_{name}.so").write_bytes(b"this is no library")
-    code = (
-        "import torch, regard\nfrom regard.ops import native_isa\nfrom regard.cli.app import main\n"
-        "q = torch.randn(1, 1, 3, 4)\nprint(regard.attend(q, q, q).shape, native_isa())\n"
-        "raise SystemExit(main(['doctor']))"
-    )
-    environment = {key: value for key, value in os.environ.items() if key != "REGARD_ISA"}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**environment, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
-    assert f"torch.Size([1, 1, 3, 4]) {name}" not in done.stdout
-    assert re.search(r"native library +unusable: the native library .* cannot be loaded", done.stdout)
-    assert "check library    failed" in done.stdout

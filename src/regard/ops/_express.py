@@ -87,6 +87,8 @@ def _may_run(query: Tensor, key: Tensor, value: Tensor) -> bool:
         return False
     if not (query.is_cpu and key.is_cpu and value.is_cpu) or torch.is_autocast_enabled("cpu"):
         return False
+    if query.is_nested or key.is_nested or value.is_nested:  # which have strides of their own kind
+        return False
     if query.layout != torch.strided or key.layout != torch.strided or value.layout != torch.strided:
         return False
     if torch._C._len_torch_dispatch_stack() > 0:
