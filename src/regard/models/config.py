@@ -11,6 +11,10 @@ from regard.errors import must_be
 from regard.models.configuration import check_config
 from regard.nn import (
     ALiBi,
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
     FeedForward,
     LearnedPositions,
     MultiHeadAttention,
@@ -154,11 +158,38 @@ def feed_forward(config: TransformerConfig) -> FeedForward:
     )
 
 
-def layer_options(config: TransformerConfig) -> dict[str, Any]:
+def encoder_stack(config: TransformerConfig, *, positions: bool = True) -> Encoder:
+    """``num_layers`` layers that read; without ``positions`` where they are in the states already."""
+    layers = [
+        EncoderLayer(
+            self_attention(config, bidirectional=True) if positions else plain_attention(config),
+            feed_forward(config),
+            **_layer_options(config),
+        )
+        for _ in range(config.num_layers)
+    ]
+    return Encoder(layers, norm=_last_norm(config))
+
+
+def decoder_stack(config: TransformerConfig, *, num_layers: int, cross: bool) -> Decoder:
+    """Layers that write, with attention to a source where there is one."""
+    layers = [
+        DecoderLayer(
+            self_attention(config, bidirectional=False),
+            feed_forward(config),
+            cross=plain_attention(config) if cross else None,
+            **_layer_options(config),
+        )
+        for _ in range(num_layers)
+    ]
+    return Decoder(layers, norm=_last_norm(config))
+
+
+def _layer_options(config: TransformerConfig) -> dict[str, Any]:
     """How a layer joins its parts."""
     return {"norm": config.norm, "norm_first": config.norm_first, "dropout_p": config.dropout_p}
 
 
-def last_norm(config: TransformerConfig) -> nn.Module | None:
+def _last_norm(config: TransformerConfig) -> nn.Module | None:
     """What ends a stack of pre-norm layers; post-norm layers end in one already."""
     return make_norm(config.norm, config.embed_dim, bias=config.bias) if config.norm_first else None

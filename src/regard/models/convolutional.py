@@ -16,6 +16,7 @@ from regard.models.sampling import continue_texts
 from regard.nn.convolutional import CausalBlock, reset_convolution
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import check_tokens
+from regard.nn.initial import reset_linear
 from regard.ops.transforms import is_free_to_look_at
 
 
@@ -91,8 +92,7 @@ class TextCNN(nn.Module):
         for convolution in self.convolutions:
             assert isinstance(convolution, nn.Conv1d)
             reset_convolution(convolution)
-        nn.init.xavier_uniform_(self.output.weight)
-        nn.init.zeros_(self.output.bias)
+        reset_linear(self.output)
 
     def forward(
         self, tokens: Int[Tensor, "batch length"], *, keep: Bool[Tensor, "batch length"] | None = None

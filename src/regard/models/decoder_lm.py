@@ -5,16 +5,9 @@ from __future__ import annotations
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.models.config import (
-    TransformerConfig,
-    embedding,
-    feed_forward,
-    last_norm,
-    layer_options,
-    self_attention,
-)
+from regard.models.config import TransformerConfig, decoder_stack, embedding
 from regard.models.padding import both, padding_mask, positions_of, real_tokens
-from regard.nn import Decoder, DecoderLayer, KeyValueCache
+from regard.nn import KeyValueCache
 from regard.ops import Causal, Mask, SlidingWindow
 
 
@@ -47,13 +40,7 @@ class DecoderLM(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = embedding(config, config.vocab_size)
-        self.decoder = Decoder(
-            [
-                DecoderLayer(self_attention(config, bidirectional=False), feed_forward(config), **layer_options(config))
-                for _ in range(config.num_layers)
-            ],
-            norm=last_norm(config),
-        )
+        self.decoder = decoder_stack(config, num_layers=config.num_layers, cross=False)
 
     def forward(
         self,

@@ -10,16 +10,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, message, must_be
-from regard.models.config import (
-    TransformerConfig,
-    embedding,
-    feed_forward,
-    last_norm,
-    layer_options,
-    self_attention,
-)
+from regard.models.config import TransformerConfig, embedding, encoder_stack
 from regard.models.padding import padding_mask, positions_of, real_tokens
-from regard.nn import Encoder, EncoderLayer
 from regard.nn.embedding import check_tokens
 
 
@@ -76,13 +68,7 @@ class TextEncoder(nn.Module):
         self.segments = nn.Embedding(config.num_segments, config.embed_dim) if config.num_segments else None
         if self.segments is not None:
             nn.init.normal_(self.segments.weight, std=0.02)
-        self.encoder = Encoder(
-            [
-                EncoderLayer(self_attention(config, bidirectional=True), feed_forward(config), **layer_options(config))
-                for _ in range(config.num_layers)
-            ],
-            norm=last_norm(config),
-        )
+        self.encoder = encoder_stack(config)
 
     def forward(
         self,

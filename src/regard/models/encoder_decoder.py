@@ -8,18 +8,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.errors import must_be
-from regard.models.config import (
-    TransformerConfig,
-    embedding,
-    feed_forward,
-    last_norm,
-    layer_options,
-    plain_attention,
-    self_attention,
-)
+from regard.models.config import TransformerConfig, decoder_stack, embedding, encoder_stack
 from regard.models.decoder_lm import causal
 from regard.models.padding import both, padding_mask, positions_of, real_tokens
-from regard.nn import Decoder, DecoderLayer, Encoder, EncoderLayer, KeyValueCache
+from regard.nn import KeyValueCache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,25 +67,8 @@ class Seq2Seq(nn.Module):
         self.embedding = embedding(config, config.vocab_size)
         shared = config.source_vocab_size is None
         self.source_embedding = None if shared else embedding(config, config.source_vocab_size or 0)
-        self.encoder = Encoder(
-            [
-                EncoderLayer(self_attention(config, bidirectional=True), feed_forward(config), **layer_options(config))
-                for _ in range(config.num_layers)
-            ],
-            norm=last_norm(config),
-        )
-        self.decoder = Decoder(
-            [
-                DecoderLayer(
-                    self_attention(config, bidirectional=False),
-                    feed_forward(config),
-                    cross=plain_attention(config),
-                    **layer_options(config),
-                )
-                for _ in range(config.num_decoder_layers or config.num_layers)
-            ],
-            norm=last_norm(config),
-        )
+        self.encoder = encoder_stack(config)
+        self.decoder = decoder_stack(config, num_layers=config.num_decoder_layers or config.num_layers, cross=True)
 
     def forward(
         self,

@@ -15,6 +15,7 @@ from regard.models.configuration import check_config
 from regard.models.padding import find_keep
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import check_tokens
+from regard.nn.initial import reset_linear
 from regard.nn.recurrent import Kind, RecurrentEncoder, RecurrentState
 from regard.nn.recurrent_decoder import AttentionDecoder, DecoderState, Memory
 
@@ -154,8 +155,7 @@ class RecurrentEncoderDecoder(nn.Module):
         self.encoder.reset_parameters()
         self.decoder.reset_parameters()
         if self.config.attention == "none":
-            nn.init.xavier_uniform_(self.joined.weight)
-            nn.init.zeros_(self.joined.bias)
+            reset_linear(self.joined)
 
     def forward(
         self,

@@ -15,6 +15,7 @@ from regard.models.padding import find_keep
 from regard.nn.additive import AdditiveAttention
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import check_tokens
+from regard.nn.initial import reset_linear
 from regard.nn.recurrent import Kind, RecurrentEncoder, RecurrentState
 from regard.ops import Padding
 
@@ -106,8 +107,7 @@ class RecurrentClassifier(nn.Module):
         if self.config.pooling == "attention":
             self.attention.reset_parameters()
             nn.init.normal_(self.query, std=self.query.shape[0] ** -0.5)
-        nn.init.xavier_uniform_(self.output.weight)
-        nn.init.zeros_(self.output.bias)
+        reset_linear(self.output)
 
     def forward(
         self,

@@ -13,6 +13,7 @@ from regard.models.padding import find_keep
 from regard.models.sampling import continue_texts
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import check_tokens
+from regard.nn.initial import reset_linear
 from regard.nn.recurrent import Kind, RecurrentEncoder, RecurrentState
 
 
@@ -101,7 +102,7 @@ class RecurrentLM(nn.Module):
         nn.init.zeros_(self.output.bias)
         self.layers.reset_parameters()
         if isinstance(self.narrow, nn.Linear):
-            nn.init.xavier_uniform_(self.narrow.weight)
+            reset_linear(self.narrow)
 
     def forward(
         self, tokens: Int[Tensor, "batch length"], *, keep: Bool[Tensor, "batch length"] | None = None

@@ -9,18 +9,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ShapeError, message, must_be
-from regard.models.config import (
-    TransformerConfig,
-    embedding,
-    feed_forward,
-    last_norm,
-    layer_options,
-    plain_attention,
-    self_attention,
-)
+from regard.models.config import TransformerConfig, decoder_stack, embedding, encoder_stack
 from regard.models.decoder_lm import causal
 from regard.models.padding import both, padding_mask, positions_of, real_tokens
-from regard.nn import Decoder, DecoderLayer, Dropout, Encoder, EncoderLayer, KeyValueCache
+from regard.nn import Dropout, KeyValueCache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +80,7 @@ class ImageEncoder(nn.Module):
         self.places = nn.Parameter(torch.empty(config.grid**2, config.embed_dim))
         nn.init.normal_(self.places, std=0.02)
         self.dropout = Dropout(config.dropout_p)
-        self.encoder = Encoder(
-            [
-                EncoderLayer(plain_attention(config), feed_forward(config), **layer_options(config))
-                for _ in range(config.num_layers)
-            ],
-            norm=last_norm(config),
-        )
+        self.encoder = encoder_stack(config, positions=False)
 
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch patches embed_dim"]:
         """Read.
@@ -162,18 +148,7 @@ class CaptionModel(nn.Module):
         self.config = config
         self.image = ImageEncoder(config)
         self.embedding = embedding(config, config.vocab_size)
-        self.decoder = Decoder(
-            [
-                DecoderLayer(
-                    self_attention(config, bidirectional=False),
-                    feed_forward(config),
-                    cross=plain_attention(config),
-                    **layer_options(config),
-                )
-                for _ in range(config.num_decoder_layers or config.num_layers)
-            ],
-            norm=last_norm(config),
-        )
+        self.decoder = decoder_stack(config, num_layers=config.num_decoder_layers or config.num_layers, cross=True)
 
     def forward(
         self,

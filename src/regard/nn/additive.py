@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from regard.errors import ShapeError, all_problems, message, must_be
 from regard.nn.attention import as_mask
+from regard.nn.initial import reset_linear
 from regard.ops import Mask, attend, dense_mask, weights
 
 Score = Literal["dot", "general"]
@@ -58,8 +59,7 @@ class AdditiveAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw every weight anew: Glorot-uniform."""
-        for linear in (self.query, self.key, self.score):
-            nn.init.xavier_uniform_(linear.weight)
+        reset_linear(self.query, self.key, self.score)
 
     def project(self, key: Float[Tensor, "batch kv_len key_dim"]) -> Float[Tensor, "batch kv_len attention_dim"]:
         """U key, which a decoder computes once and hands to ``forward`` at every step."""
@@ -164,7 +164,7 @@ class DotAttention(nn.Module):
     def reset_parameters(self) -> None:
         """Draw W anew, if there is one: Glorot-uniform."""
         if isinstance(self.key, nn.Linear):
-            nn.init.xavier_uniform_(self.key.weight)
+            reset_linear(self.key)
 
     def project(self, key: Float[Tensor, "batch kv_len key_dim"]) -> Float[Tensor, "batch kv_len query_dim"]:
         """W key, which a decoder computes once and hands to ``forward`` at every step."""

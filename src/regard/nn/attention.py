@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
 from regard.nn.cache import LayerCache
+from regard.nn.initial import reset_linear
 from regard.nn.position_bias import ALiBi, RelativeBias
 from regard.nn.rotary import Rotary
 from regard.ops import ALiBi as AlibiRule
@@ -159,10 +160,7 @@ class MultiHeadAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw every projection anew: Glorot-uniform weights, zero biases and sinks."""
-        for linear in (self.query, self.key, self.value, self.output):
-            nn.init.xavier_uniform_(linear.weight)
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
+        reset_linear(self.query, self.key, self.value, self.output)
         if self.sinks is not None:
             nn.init.zeros_(self.sinks)
 

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from regard.errors import ShapeError, all_problems, message, must_be
 from regard.nn.dropout import Dropout
+from regard.nn.initial import reset_linear
 
 
 class CausalConvolution(nn.Module):
@@ -123,7 +124,7 @@ class CausalBlock(nn.Module):
         """Draw the weights anew; the norm starts as the identity."""
         self.norm.reset_parameters()
         self.convolution.reset_parameters()
-        _reset_linear(self.output)
+        reset_linear(self.output)
 
     def start(self, batch: int) -> Float[Tensor, "batch reach dim"]:
         """What stands before the first input: zeros."""
@@ -196,7 +197,7 @@ class TextBlock(nn.Module):
         """Draw the weights anew; the norm starts as the identity."""
         self.norm.reset_parameters()
         reset_convolution(self.convolution)
-        _reset_linear(self.output)
+        reset_linear(self.output)
 
     def forward(
         self, inputs: Float[Tensor, "batch length dim"], keep: Bool[Tensor, "batch length"] | None = None
@@ -230,11 +231,6 @@ def reset_convolution(convolution: nn.Conv1d) -> None:
     nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
     if convolution.bias is not None:
         nn.init.zeros_(convolution.bias)
-
-
-def _reset_linear(linear: nn.Linear) -> None:
-    nn.init.xavier_uniform_(linear.weight)
-    nn.init.zeros_(linear.bias)
 
 
 def _zeroed(caller: str, inputs: Tensor, keep: Tensor | None) -> Tensor:

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from regard.errors import ConfigError, ShapeError, message, must_be
 from regard.nn.dropout import Dropout
+from regard.nn.initial import reset_linear
 
 Activation = Literal["relu", "gelu", "silu"] | Callable[[Tensor], Tensor]
 
@@ -62,11 +63,7 @@ class FeedForward(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw every map anew: Glorot-uniform weights, zero biases."""
-        for linear in (self.wide, self.gate, self.narrow):
-            if linear is not None:
-                nn.init.xavier_uniform_(linear.weight)
-                if linear.bias is not None:
-                    nn.init.zeros_(linear.bias)
+        reset_linear(*(linear for linear in (self.wide, self.gate, self.narrow) if linear is not None))
 
     def forward(self, x: Float[Tensor, "*batch length d_model"]) -> Float[Tensor, "*batch length d_model"]:
         """Map every position.

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard.errors import ShapeError, all_problems, message, must_be
 from regard.nn.additive import AdditiveAttention, DotAttention
 from regard.nn.dropout import Dropout
+from regard.nn.initial import reset_linear
 from regard.nn.recurrent import Kind, RecurrentState, check_recurrent, input_gates, recurrent_step, reset_recurrent
 
 Attention = Literal["additive", "dot"]
@@ -120,8 +121,7 @@ class AttentionDecoder(nn.Module):
         for cell in self.cells:
             reset_recurrent(cell, self.kind)
         self.attention.reset_parameters()
-        nn.init.xavier_uniform_(self.joined.weight)
-        nn.init.zeros_(self.joined.bias)
+        reset_linear(self.joined)
 
     def start(self, batch: int, recurrent: RecurrentState | None = None) -> DecoderState:
         """The state before the first input: the encoder's last, or zeros; nothing is fed back yet."""

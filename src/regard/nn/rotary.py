@@ -265,10 +265,10 @@ class Rotary(nn.Module):
         self, positions: Int[Tensor, "length"] | Int[Tensor, "batch length"], dtype: torch.dtype = torch.float32
     ) -> Turns:
         """Cosines and sines of positions, to turn queries and keys by the same ones."""
-        longest = positions.amax() + 1 if positions.numel() else positions.new_zeros(())
         if self.scaling is None:
             frequencies, factor = _frequencies(self.dim, self.base, positions.device), 1.0
         else:
+            longest = positions.amax() + 1 if positions.numel() else positions.new_zeros(())
             frequencies = self.scaling.frequencies(self.dim, self.base, longest)
             factor = self.scaling.attention_factor
         angles = positions.double()[..., None] * frequencies

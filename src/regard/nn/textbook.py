@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError, FormatError, ShapeError, message, must_be
 from regard.nn.attention import Heads, MultiHeadAttention, as_mask, split
+from regard.nn.initial import reset_linear
 from regard.ops import Mask, attend, weights
 
 
@@ -75,10 +76,7 @@ class SelfAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw every projection anew: Glorot-uniform weights, zero biases."""
-        for linear in (self.query, self.key, self.value, self.output):
-            nn.init.xavier_uniform_(linear.weight)
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
+        reset_linear(self.query, self.key, self.value, self.output)
 
     def forward(
         self,

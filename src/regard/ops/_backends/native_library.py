@@ -218,11 +218,10 @@ def isa() -> str | None:
         return None
     present = features() or frozenset()
     built = [name for name, needs in ISAS.items() if needs <= present and find(_kernel_file(name))]
-    usable = [name for name in built if problem_of(_kernel_file(name)) is None]
     if not wanted:
-        return usable[0] if usable else None
-    if wanted not in usable:
-        expected = "one of " + ", ".join([*usable, "none"]) + " on this machine"
+        return next((name for name in built if problem_of(_kernel_file(name)) is None), None)
+    if wanted not in built:
+        expected = "one of " + ", ".join([*built, "none"]) + " on this machine"
         raise ConfigError(message("native", must_be("REGARD_ISA", expected, repr(wanted))))
     return wanted
 
