@@ -273,3 +273,47 @@ def test_nothing_to_read_or_to_write_is_refused(model: Any) -> None:
     source = {"pixel_values": torch.randn(1, 1, 8, 8)} if model is captions else {"input_ids": words(1, 3)}
     with pytest.raises(ValueError, match="must be given"):
         model()(**source)
+
+
+def started() -> dict[str, Any]:
+    """A fresh wrapper of every kind, with everything that is drawn."""
+    encoder = {**TINY, "num_segments": 2, "mask_id": 3}
+    return {
+        "decoder": lambda: RegardForCausalLM(RegardDecoderConfig(**TINY, positions="relative")),
+        "seq2seq": lambda: RegardForConditionalGeneration(RegardSeq2SeqConfig(**TINY, positions="learned")),
+        "classifier": lambda: RegardForSequenceClassification(RegardEncoderConfig(**encoder)),
+        "spans": lambda: RegardForQuestionAnswering(RegardEncoderConfig(**encoder, gated=True)),
+        "masked": lambda: RegardForMaskedLM(RegardEncoderConfig(**encoder)),
+        "vision": lambda: RegardForImageClassification(RegardVisionConfig(**PIXELS)),
+        "captions": lambda: RegardForImageCaptioning(RegardCaptionConfig(**PIXELS)),
+    }
+
+
+@pytest.mark.parametrize("name", started())
+def test_a_wrapper_begins_as_the_model_inside_does(name: str) -> None:
+    torch.manual_seed(5)
+    wrapper = started()[name]()
+    torch.manual_seed(5)
+    plain = wrapper.inner(wrapper.config.settings)
+    for (name, ours), (_, theirs) in zip(wrapper.model.named_parameters(), plain.named_parameters(), strict=True):
+        assert torch.equal(ours, theirs), name
+
+
+@pytest.mark.parametrize("name", started())
+def test_what_a_checkpoint_lacks_is_drawn_as_where_it_is_made(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    wrapper = started()[name]()
+    first = next(iter(wrapper.state_dict()))
+    only = {first: torch.full_like(wrapper.state_dict()[first], 7.0)}
+    wrapper.save_pretrained(tmp_path, state_dict=only)
+    loaded, report = type(wrapper).from_pretrained(tmp_path, output_loading_info=True)
+    assert set(report["missing_keys"]) == set(wrapper.state_dict()) - {first}
+    for name, drawn in loaded.state_dict().items():
+        made = wrapper.state_dict()[name]
+        if name == first:
+            assert bool((drawn == 7).all())
+        elif made.numel() < 2 or not made.std():
+            assert torch.equal(drawn, made), name
+        else:
+            assert 0.6 < float(drawn.std() / made.std()) < 1.6, name
+            assert not torch.equal(drawn, made), name

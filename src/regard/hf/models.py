@@ -8,6 +8,7 @@ Each class holds a model of ``regard.models`` as ``model`` and translates names;
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -74,11 +75,29 @@ class _Wrapper(PreTrainedModel):
         self.model = self.inner(config.settings)
         self.post_init()
 
+    def init_weights(self) -> None:
+        """Weights are drawn where modules are made, so there is nothing left to draw."""
+        self.tie_weights(recompute_mapping=False)
+
     def _init_weights(self, module: nn.Module) -> None:
-        """Weights are drawn where modules are made; this redraws those a checkpoint lacks."""
+        """Draw what a checkpoint lacks, as it is drawn where it is made; transformers guards what has been loaded."""
         reset = getattr(module, "reset_parameters", None)
-        if callable(reset):
+        if callable(reset) and not any(module is part for owner in self.modules() for part in _parts(owner)):
             reset()
+
+
+def _parts(owner: nn.Module) -> Iterator[nn.Module]:
+    """The parts of torch that a module of ours draws in its own ``reset_parameters``."""
+    if not hasattr(owner, "reset_parameters") or not _is_ours(owner):
+        return
+    for child in owner.children():
+        for part in child if isinstance(child, nn.ModuleList) else (child,):
+            if not _is_ours(part):
+                yield part
+
+
+def _is_ours(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("regard.")
 
 
 class RegardForCausalLM(_Wrapper, GenerationMixin):

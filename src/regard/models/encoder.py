@@ -66,9 +66,13 @@ class TextEncoder(nn.Module):
         self.config = config
         self.embedding = embedding(config, config.vocab_size)
         self.segments = nn.Embedding(config.num_segments, config.embed_dim) if config.num_segments else None
+        self.encoder = encoder_stack(config)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the vectors of the segments anew."""
         if self.segments is not None:
             nn.init.normal_(self.segments.weight, std=0.02)
-        self.encoder = encoder_stack(config)
 
     def forward(
         self,
@@ -191,6 +195,10 @@ class MaskedLM(nn.Module):
             nn.Linear(config.embed_dim, config.embed_dim), nn.GELU(), nn.LayerNorm(config.embed_dim)
         )
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def reset_parameters(self) -> None:
+        """Set the bias of the vocabulary back to zero."""
+        nn.init.zeros_(self.bias)
 
     def forward(
         self,

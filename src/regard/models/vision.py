@@ -74,13 +74,19 @@ class ImageEncoder(nn.Module):
         self.patches = nn.Conv2d(
             config.num_channels, config.embed_dim, kernel_size=config.patch_size, stride=config.patch_size
         )
-        nn.init.xavier_uniform_(self.patches.weight.view(config.embed_dim, -1))
-        assert self.patches.bias is not None
-        nn.init.zeros_(self.patches.bias)
         self.places = nn.Parameter(torch.empty(config.grid**2, config.embed_dim))
-        nn.init.normal_(self.places, std=0.02)
         self.dropout = Dropout(config.dropout_p)
         self.encoder = encoder_stack(config, positions=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw anew what reads the patches: as a linear map of their pixels, and small vectors for their places."""
+        inputs, outputs = self.patches.weight[0].numel(), self.config.embed_dim
+        bound = (6 / (inputs + outputs)) ** 0.5  # Glorot's, of the map that the convolution is
+        nn.init.uniform_(self.patches.weight, -bound, bound)
+        assert self.patches.bias is not None
+        nn.init.zeros_(self.patches.bias)
+        nn.init.normal_(self.places, std=0.02)
 
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch patches embed_dim"]:
         """Read.
