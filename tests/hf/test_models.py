@@ -315,5 +315,7 @@ def test_what_a_checkpoint_lacks_is_drawn_as_where_it_is_made(name: str, tmp_pat
         elif made.numel() < 2 or not made.std():
             assert torch.equal(drawn, made), name
         else:
-            assert 0.6 < float(drawn.std() / made.std()) < 1.6, name
+            few = 3.0 if made.numel() < 64 else 1.3  # of few numbers the size is all that can be compared
+            assert 1 / few**2 < float(drawn.abs().max() / made.abs().max()) < few**2, name
+            assert made.numel() < 64 or 1 / few < float(drawn.std() / made.std()) < few, name
             assert not torch.equal(drawn, made), name

@@ -81,8 +81,9 @@ class _Wrapper(PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         """Draw what a checkpoint lacks, as it is drawn where it is made; transformers guards what has been loaded."""
-        reset = getattr(module, "reset_parameters", None)
-        if callable(reset) and not any(module is part for owner in self.modules() for part in _parts(owner)):
+        owners = (owner for owner in self.modules() if any(part is module for part in _parts(owner)))
+        reset = getattr(next(owners, module), "reset_parameters", None)
+        if callable(reset):
             reset()
 
 
