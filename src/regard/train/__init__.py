@@ -1,0 +1,1 @@
+"""Training: examples become a model, and can be stopped and gone on with at any moment."""
