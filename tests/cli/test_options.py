@@ -1,6 +1,6 @@
 import pytest
 
-from regard.cli._options import layers_of, probes_for, probes_of
+from regard.cli._options import layers_of, probes_of
 from regard.errors import ConfigError
 
 
@@ -54,9 +54,3 @@ def test_probes_named_twice(text):
 
 def test_more_strongest_keys_than_tokens_are_not_gathered():
     assert [probes_of(f"topk={k}", longest=7)[0].k for k in (999999, 2)] == [7, 2]
-
-
-def test_short_texts_keep_exact_rows_and_long_ones_a_map():
-    assert [probe.attribute for probe in probes_for(128)] == ["rows", "entropy", "first_keys", "key_mass", "top_k"]
-    assert [probe.attribute for probe in probes_for(129)] == ["entropy", "top_k", "first_keys", "key_mass", "heat_map"]
-    assert probes_for(3)[-1].k == 3

@@ -73,7 +73,8 @@ def test_processes_share_the_batches_and_have_as_many():
 def test_there_is_little_padding():
     draw = np.random.default_rng(0)
     source = draw.gamma(4, 4, 20_000).astype(int) + 1
-    rows = list(zip(source.tolist(), (source * draw.uniform(0.7, 1.4, 20_000)).astype(int) + 1, strict=True))
+    target = (source * draw.uniform(0.7, 1.4, 20_000)).astype(int) + 1
+    rows = list(zip(source.tolist(), target.tolist(), strict=True))
     real = sum(map(sum, rows))
     padded = sum(
         len(batch) * sum(max(rows[index][side] for index in batch) for side in (0, 1))

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from regard.hf import RegardForConditionalGeneration, RegardSeq2SeqConfig
-from regard.train.data import TrainData, padded
+from regard.train.data import RowData, padded
 from regard.train.objective import IGNORED, NextToken
 from regard.train.settings import TrainSettings
 from regard.train.trainer import RegardTrainer
@@ -51,7 +51,7 @@ def examples(count, seed=0):
     for _ in range(count):
         source = [draw.randrange(4, 14) for _ in range(draw.randrange(2, 8))]
         rows.append({"source": source, "labels": [*reversed(source), 2]})
-    return TrainData(
+    return RowData(
         rows,
         [(len(row["source"]), len(row["labels"])) for row in rows],
         collate,

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from regard import records
-from regard.cli._options import SHORT, layers_of, probes_for, probes_of
+from regard.cli._options import layers_of, probes_of
 from regard.cli._progress import Progress
 from regard.errors import ConfigError, message
 from regard.hf.loading import CHINESE, DEFAULT, LoadedModel, chinese_is_installed, load, quiet
+from regard.lens.usual import SHORT, usual_probes
 from regard.text import Tokenized, continuation, tokenize
 
 _TOO_MANY_UNKNOWN = 0.1
@@ -83,7 +84,7 @@ def _left_out(recording: records.Recording, layers: str | None) -> records.Recor
 
 def _probes(request: Request, run: _Run) -> Sequence[Any]:
     if request.probes is None:
-        return probes_for(run.longest, total=run.total)
+        return usual_probes(run.longest, total=run.total)
     return probes_of(request.probes, total=run.total, longest=run.longest)
 
 

@@ -11,7 +11,6 @@ from regard.errors import ConfigError, message
 if TYPE_CHECKING:
     from regard.ops import Probe
 
-SHORT = 128  # up to this many tokens the exact weights are kept
 _MOST_LAYERS = 10_000  # for models that do not say how many they have
 _MOST_BINS = 1024  # a map of a thousand rows is finer than a screen, and a hundred heads of it are 0.4 GB
 
@@ -41,20 +40,6 @@ def layers_of(text: str, count: int | None) -> tuple[int, ...]:
             raise ConfigError(message("look", f"--layers names layer {last}, but {has}."))
         chosen.update(range(first, last + 1))
     return tuple(sorted(chosen))
-
-
-def probes_for(length: int, *, total: int | None = None) -> tuple[Probe, ...]:
-    """What is gathered when nobody chose: exact rows of a short text, a map and the largest weights of a long one.
-
-    Args:
-        length: How many tokens there are, or will be.
-        total: For generation: the length the map must be ready for.
-    """
-    from regard.ops import Entropy, FirstKeys, HeatMap, KeyMass, Rows, TopK
-
-    if length <= SHORT:
-        return (Rows(), Entropy(), FirstKeys(1), KeyMass(), TopK(min(16, length)))
-    return (Entropy(), TopK(16), FirstKeys(1), KeyMass(), HeatMap(256, 256, length=total))
 
 
 def probes_of(text: str, *, total: int | None = None, longest: int | None = None) -> tuple[Probe, ...]:

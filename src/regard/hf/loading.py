@@ -99,16 +99,60 @@ def load(name_or_path: str = DEFAULT, *, generate: bool = False) -> LoadedModel:
         ConfigError: There is no such model, or it cannot do what is asked.
         FormatError: A package's weights are not the ones regard knows.
     """
+    found = _find(name_or_path)
+    kind = kind_of(_config(found.folder, found.name))
+    if generate and kind == "encoder":
+        problem = f"{found.name} reads text and cannot write any; --generate needs one that can."
+        raise ConfigError(message("load", problem))
+    writes = {"decoder": "AutoModelForCausalLM", "encoder-decoder": "AutoModelForSeq2SeqLM"}
+    return _loaded(found, auto=writes[kind] if generate and kind in writes else "AutoModel")
+
+
+def load_with_head(name_or_path: str, auto: str, **options: Any) -> LoadedModel:
+    """Load a model with the head that a task needs, and its tokenizer; a head the checkpoint lacks begins anew.
+
+    Args:
+        name_or_path: As for ``load``.
+        auto: The Auto class of transformers that has the head, such as ``AutoModelForSequenceClassification``.
+        **options: For its ``from_pretrained``, such as ``num_labels``.
+
+    Returns:
+        The model, in evaluation mode.
+
+    Raises:
+        BackendUnavailableError, ConfigError, FormatError: as ``load``, or the model has no such head; names it.
+    """
+    import transformers
+
+    found = _find(name_or_path)
+    heads = getattr(transformers, auto)._model_mapping
+    config = _config(found.folder, found.name)
+    if type(config) not in heads:
+        what = auto.removeprefix("AutoModelFor")
+        raise ConfigError(message("load", f"{found.name} is a {config.model_type}, which has no head for {what}."))
+    return _loaded(found, auto=auto, **options)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Where a model's files are, and what is known of them."""
+
+    folder: Path
+    name: str
+    sha256: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _find(name_or_path: str) -> _Found:
     if find_spec("transformers") is None:
         raise missing_extra("transformers", "hf", "loading a model")
     alias = ALIASES.get(name_or_path)
     if alias == "minilm":
-        return _from_folder(_minilm_folder(), name="all-MiniLM-L6-v2", sha256=MINILM_SHA256, generate=generate)
+        return _Found(_minilm_folder(), "all-MiniLM-L6-v2", MINILM_SHA256)
     if alias == "e5-small":
         note = "multilingual-e5-small from 4-bit weights: close to the published model, not equal to it."
-        return _from_folder(_e5_folder(), name="multilingual-e5-small (4-bit)", generate=generate, notes=(note,))
-    folder = local_copy(name_or_path)
-    return _from_folder(folder, name=_display_name(name_or_path), generate=generate)
+        return _Found(_e5_folder(), "multilingual-e5-small (4-bit)", notes=(note,))
+    return _Found(local_copy(name_or_path), _display_name(name_or_path))
 
 
 def chinese_is_installed() -> bool:
@@ -186,23 +230,17 @@ def _check(path: Path, expected: str, package: str) -> None:
         raise FormatError(message("load", problem, hint="reinstall the package, or give --model a folder"))
 
 
-def _from_folder(
-    folder: Path, *, name: str, generate: bool, sha256: str | None = None, notes: tuple[str, ...] = ()
-) -> LoadedModel:
-    config = _config(folder, name)
-    kind = kind_of(config)
-    if generate and kind == "encoder":
-        raise ConfigError(message("load", f"{name} reads text and cannot write any; --generate needs one that can."))
-    tokenizer = _tokenizer(folder, name)
-    model = _model(folder, name, kind=kind, generate=generate)
+def _loaded(found: _Found, *, auto: str, **options: Any) -> LoadedModel:
+    config = _config(found.folder, found.name)
+    tokenizer = _tokenizer(found.folder, found.name)
     return LoadedModel(
-        model=model,
+        model=_model(found, auto, options),
         tokenizer=tokenizer,
-        name=name,
-        weights_sha256=sha256 or _weights_sha256(folder, name),
+        name=found.name,
+        weights_sha256=found.sha256 or _weights_sha256(found.folder, found.name),
         max_positions=max_positions_of(config),
-        kind=kind,
-        notes=notes,
+        kind=kind_of(config),
+        notes=found.notes,
     )
 
 
@@ -233,17 +271,15 @@ def _tokenizer(folder: Path, name: str) -> Any:
     return tokenizer
 
 
-def _model(folder: Path, name: str, *, kind: Kind, generate: bool) -> Any:
-    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+def _model(found: _Found, auto: str, options: dict[str, Any]) -> Any:
+    import transformers
 
-    if not _weight_files(folder):
-        raise _cannot_read(name, "no weights", None)
-    writes = {"decoder": AutoModelForCausalLM, "encoder-decoder": AutoModelForSeq2SeqLM}
-    auto = writes[kind] if generate and kind in writes else AutoModel
+    if not _weight_files(found.folder):
+        raise _cannot_read(found.name, "no weights", None)
     try:
-        model = auto.from_pretrained(folder, dtype=torch.float32)
+        model = getattr(transformers, auto).from_pretrained(found.folder, dtype=torch.float32, **options)
     except Exception as error:  # as above: sizes that do not divide, torch's unpickling, a cut file
-        raise _cannot_read(name, "weights that cannot be loaded", error) from error
+        raise _cannot_read(found.name, "weights that cannot be loaded", error) from error
     return model.eval()
 
 

@@ -64,7 +64,8 @@ class LengthBuckets:
             problems.append(must_be("rank", f"between 0 and world_size - 1 ({world_size - 1})", rank))
         if problems:
             raise all_problems("LengthBuckets", problems)
-        self._seed, self._epoch = seed, 0
+        self.epoch = 0
+        self._seed = seed
         self._rank, self._world_size = rank, world_size
         buckets = np.array([[bucket_of(length) for length in row] for row in lengths])
         self._ranks = _order_of(buckets)
@@ -72,7 +73,7 @@ class LengthBuckets:
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of an epoch."""
-        self._epoch = epoch
+        self.epoch = epoch
 
     def __len__(self) -> int:
         """How many batches an epoch has, for this process."""
@@ -80,7 +81,7 @@ class LengthBuckets:
 
     def __iter__(self) -> Iterator[list[int]]:
         """The batches of the epoch, for this process."""
-        draw = np.random.default_rng([self._seed, self._epoch])
+        draw = np.random.default_rng([self._seed, self.epoch])
         order = np.lexsort((draw.random(len(self._ranks)), self._ranks))
         batches = draw.permutation(len(self._cuts) - 1)
         for turn in range(len(self)):

@@ -246,7 +246,7 @@ class RegardTrainer(Trainer):
         )
         for number, rows in enumerate(buckets):
             if number % self.args.world_size == self.args.process_index:
-                yield data.batch_of([data[row] for row in rows])
+                yield data.batch_of([{**data.row(row, 0), ROWS: row} for row in rows])
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Write all that a resumption needs, whole or not at all."""
