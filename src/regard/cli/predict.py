@@ -1,0 +1,68 @@
+"""``regard predict``: use a trained model, and look at its attention."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def predict(
+    task: str,
+    text: str | None = None,
+    /,
+    *,
+    model: Annotated[str, Parameter(name=["--model", "-m"])],
+    file: Annotated[str | None, Parameter(name=["--file", "-f"])] = None,
+    pair: str | None = None,
+    attention: str | None = None,
+    out: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
+    beams: int | None = None,
+    max_new_tokens: int | None = None,
+    temperature: float | None = None,
+    seed: int | None = None,
+    open_page: Annotated[bool, Parameter(name="--open", negative="")] = False,
+) -> int:
+    """Use a trained model on a text, or on every line of a file.
+
+    Parameters
+    ----------
+    task
+        What the model does: translate, classify or generate.
+    text
+        The text, in quotes.
+    model
+        The folder that `regard train` made.
+    file
+        A UTF-8 file instead, of which every line is a text.
+    pair
+        A second text, for a model that reads two.
+    attention
+        Write the page that shows where the model looked to this file.
+    out
+        Write the predictions to this file, one JSON object for each line, instead of printing them.
+    beams
+        Texts kept at every step of writing one; 1 is greedy.
+    max_new_tokens
+        The longest text that is written.
+    temperature
+        Of what is drawn by chance.
+    seed
+        Decides what is drawn by chance.
+    open_page
+        Open the page in a browser.
+    """
+    from regard.cli._training import run_predict
+
+    writing = {"num_beams": beams, "max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
+    return run_predict(
+        task,
+        text,
+        model=model,
+        file=file,
+        pair=pair,
+        attention=attention,
+        out=out,
+        writing={name: value for name, value in writing.items() if value is not None},
+        open_page=open_page,
+    )

@@ -1,0 +1,46 @@
+"""``regard translate TEXT --model DIR`` and its like: ``regard predict`` with the task said first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def _shorthand(task: str) -> Callable[..., int]:
+    def command(
+        text: str | None = None,
+        /,
+        *,
+        model: Annotated[str, Parameter(name=["--model", "-m"])],
+        file: Annotated[str | None, Parameter(name=["--file", "-f"])] = None,
+        attention: str | None = None,
+        out: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
+    ) -> int:
+        from regard.cli.predict import predict
+
+        return predict(task, text, model=model, file=file, attention=attention, out=out)
+
+    command.__name__ = task
+    command.__doc__ = f"""The same as `regard predict {task}`, which has more options.
+
+    Parameters
+    ----------
+    text
+        The text, in quotes.
+    model
+        The folder that `regard train {task}` made.
+    file
+        A UTF-8 file instead, of which every line is a text.
+    attention
+        Write the page that shows where the model looked to this file.
+    out
+        Write the predictions to this file, one JSON object for each line, instead of printing them.
+    """
+    return command
+
+
+translate = _shorthand("translate")
+classify = _shorthand("classify")
+generate = _shorthand("generate")

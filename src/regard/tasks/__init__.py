@@ -1,0 +1,37 @@
+"""What a person's own data becomes: models that translate, classify and write, trained, evaluated and looked at alike.
+
+    outcome = regard.tasks.train("classify", "reviews.tsv", "model", minutes=5)
+    regard.tasks.predict("model", ["The plot is thin."])
+"""
+
+from regard.tasks.registry import TASKS as TASKS
+from regard.tasks.registry import task_named as task_named
+from regard.tasks.report import Example as Example
+from regard.tasks.report import Report as Report
+from regard.tasks.task import Preset as Preset
+from regard.tasks.task import Task as Task
+from regard.tasks.trained import TaskInfo as TaskInfo
+from regard.tasks.trained import Trained as Trained
+from regard.tasks.trained import load as load
+from regard.tasks.training import Outcome as Outcome
+from regard.tasks.training import train as train
+from regard.tasks.using import evaluate as evaluate
+from regard.tasks.using import observe as observe
+from regard.tasks.using import predict as predict
+
+__all__ = [
+    "TASKS",
+    "Example",
+    "Outcome",
+    "Preset",
+    "Report",
+    "Task",
+    "TaskInfo",
+    "Trained",
+    "evaluate",
+    "load",
+    "observe",
+    "predict",
+    "task_named",
+    "train",
+]

@@ -1,0 +1,66 @@
+"""The page that goes with a model: what it does, what it learned from, how good it is, how to use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import regard
+from regard.tasks.report import Report
+from regard.tasks.trained import Trained
+
+
+def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report: Report) -> None:
+    """Write a model card.
+
+    Args:
+        path: Where to.
+        trained: The model.
+        made: How it was made: ``settings``, ``seconds``, ``examples``, ``from_checkpoint``.
+        report: How good it is on examples that were held out.
+    """
+    info, config = trained.info, trained.model.config
+    weights = sum(weight.numel() for weight in trained.model.parameters())
+    origin = made["from_checkpoint"] or "nothing: its first weights were drawn"
+    classes = [f"- classes: {', '.join(info.labels)}"] if info.labels else []
+    lines = [
+        "---",
+        "library_name: regard",
+        f"tags: [regard, {info.task}]",
+        "---",
+        "",
+        f"# {path.parent.resolve().name}",
+        "",
+        f"A model that does `{info.task}`, trained with regard {regard.__version__}.",
+        "",
+        f"- kind: {config.model_type}, {weights:,} weights, vocabulary of {len(trained.tokenizer):,}",
+        *classes,
+        f"- begun from: {origin}",
+        f"- learned from {made['examples']:,} examples in {made['seconds'] / 60:.1f} minutes",
+        f"- longest input: {info.max_tokens} tokens",
+        "",
+        "## How good it is",
+        "",
+        "On examples that were held out:",
+        "",
+        "```",
+        *report.lines,
+        "```",
+        "",
+        "`report.md` lists the worst of them. What the examples do not show, the model has not learned: it will be wrong",
+        "on texts that are unlike them, and what is biased in them is biased in it.",
+        "",
+        "## Use it",
+        "",
+        "```",
+        f'regard predict {info.task} "your text" --model {path.parent.resolve().name} --attention attention.html',
+        "```",
+        "",
+        "## How it was made",
+        "",
+        "```json",
+        *(f'"{name}": {value!r}' for name, value in made["settings"].items() if value is not None),
+        "```",
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")

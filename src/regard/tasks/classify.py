@@ -1,0 +1,196 @@
+"""Classes of texts: sentiment, topics, whether one sentence follows from another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from regard import records
+from regard.errors import ConfigError, message
+from regard.hf import RegardEncoderConfig, RegardForSequenceClassification
+from regard.tasks.encoding import batched, collate, encode
+from regard.tasks.report import Example, Report
+from regard.tasks.task import Preset, Task, fitting
+from regard.tasks.trained import Trained
+from regard.tasks.watching import sequence_of, watched
+from regard.text import Examples, Labelled, ReadOptions, read_labelled
+from regard.train.data import RowData, TrainData
+from regard.train.metrics import classification
+from regard.train.objective import OneClass
+
+_SHAPE = {"positions": "learned", "pooling": "mean", "num_segments": 2}
+_BATCH_TOKENS = 8192
+
+
+@dataclass(frozen=True)
+class Class:
+    """What a text was taken for.
+
+    Args:
+        label: The class.
+        probability: Of that class.
+        probabilities: Of every class.
+    """
+
+    label: str
+    probability: float
+    probabilities: Mapping[str, float]
+
+    def __str__(self) -> str:
+        return f"{self.label}\t{self.probability:.3f}"
+
+
+class Classify(Task[Labelled, Class]):
+    """A class for a text, or for a pair of texts."""
+
+    name: ClassVar[str] = "classify"
+    summary: ClassVar[str] = "texts into classes: sentiment, topics, pairs"
+    auto: ClassVar[str] = "AutoModelForSequenceClassification"
+    pairs: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "tiny": Preset(
+            {**_SHAPE, "embed_dim": 64, "num_heads": 2, "num_layers": 1, "ff_dim": 128, "dropout_p": 0.1},
+            vocab_size=2000,
+            training={"batch_rows": 32, "learning_rate": 2e-3, "warmup": 50, "epochs": 10, "patience": 3},
+            max_tokens=256,
+        ),
+        "small": Preset(
+            {**_SHAPE, "embed_dim": 128, "num_heads": 4, "num_layers": 2, "ff_dim": 256, "dropout_p": 0.3},
+            vocab_size=8000,
+            training={"batch_rows": 50, "learning_rate": 1e-3, "warmup": 100, "epochs": 15, "patience": 4},
+            max_tokens=512,
+        ),
+        "base": Preset(
+            {**_SHAPE, "embed_dim": 256, "num_heads": 8, "num_layers": 4, "ff_dim": 1024, "dropout_p": 0.3},
+            vocab_size=16000,
+            training={"batch_rows": 64, "learning_rate": 5e-4, "warmup": 400, "epochs": 15, "patience": 4},
+            max_tokens=512,
+        ),
+    }
+    fine_tuning: ClassVar[Mapping[str, Any]] = {**Task.fine_tuning, "batch_rows": 32, "epochs": 3}
+
+    def read(self, data: Any, options: ReadOptions) -> Examples[Labelled]:
+        """A table with texts and labels, fastText's form, a file or a folder for each label."""
+        return read_labelled(data, options=options)
+
+    def texts(self, examples: Sequence[Labelled]) -> Iterable[str]:
+        """First and second texts."""
+        for example in examples:
+            yield example.text
+            if example.pair is not None:
+                yield example.pair
+
+    def details(self, examples: Sequence[Labelled]) -> dict[str, Any]:
+        """The labels, in the order in which the file has them.
+
+        Raises:
+            ConfigError: there is one class only.
+        """
+        counts = Counter(example.label for example in examples)
+        if len(counts) < 2:
+            only = f"all {len(examples)} examples are {next(iter(counts))!r}" if counts else "there are no examples"
+            raise ConfigError(message("train", f"the data must have at least two classes, but {only}."))
+        return {"labels": tuple(counts)}
+
+    def new_model(self, preset: Preset, tokenizer: Any, details: Mapping[str, Any]) -> Any:
+        """An encoder, and a linear map of the mean of its states."""
+        labels = details["labels"]
+        config = RegardEncoderConfig(
+            **{**preset.model, "max_len": preset.max_tokens},
+            vocab_size=len(tokenizer),
+            id2label=dict(enumerate(labels)),
+            label2id={label: index for index, label in enumerate(labels)},
+        )
+        return RegardForSequenceClassification(config)
+
+    def data(self, trained: Trained, examples: Examples[Labelled], *, seed: int = 0) -> tuple[TrainData, int]:
+        """Ids, and the number of the label.
+
+        Raises:
+            ConfigError: a label is none of the model's.
+        """
+        numbers = {label: index for index, label in enumerate(trained.info.labels)}
+        unknown = sorted({example.label for example in examples} - set(numbers))
+        if unknown:
+            problem = f"the data must have the labels {', '.join(numbers)}, but has {', '.join(unknown)} too."
+            raise ConfigError(message("train", problem))
+        read = self._read(trained, [(example.text, example.pair) for example in examples])
+        rows = [{**row, "labels": numbers[example.label]} for row, example in zip(read, examples, strict=True)]
+        kept = fitting(rows, trained.info.max_tokens)
+        data = RowData(
+            [rows[index] for index in kept],
+            [(len(rows[index]["input_ids"]),) for index in kept],
+            lambda batch: collate(batch, trained.tokenizer),
+            [str(examples.places[index]) for index in kept],
+        )
+        return data, len(rows) - len(kept)
+
+    def objective(self, *, label_smoothing: float) -> OneClass:
+        """Cross-entropy of the right class; rounds are compared by accuracy."""
+        return OneClass(label_smoothing)
+
+    def predict(self, trained: Trained, inputs: Sequence[Any], **options: Any) -> list[Class]:
+        """The class of each text, or pair of texts.
+
+        Args:
+            trained: The model.
+            inputs: Texts, or pairs of them; longer ones than the model reads lose their end.
+            **options: None.
+        """
+        pairs = [(given, None) if isinstance(given, str) else (given[0], given[1]) for given in inputs]
+        rows = [_cut(row, trained.info.max_tokens) for row in self._read(trained, pairs)]
+
+        @torch.no_grad()
+        def run(batch: list[int]) -> list[Class]:
+            read = collate([rows[index] for index in batch], trained.tokenizer)
+            logits = trained.model(**read).logits.float()
+            return [_class(row, trained.info.labels) for row in logits.softmax(dim=-1).tolist()]
+
+        return batched(rows, batch_tokens=_BATCH_TOKENS, run=run)
+
+    def evaluate(self, trained: Trained, examples: Examples[Labelled], **options: Any) -> Report:
+        """Accuracy, F1 and the table of confusions."""
+        said = self.predict(trained, [(example.text, example.pair) for example in examples])
+        wanted = [example.label for example in examples]
+        labels = list(dict.fromkeys([*trained.info.labels, *wanted]))
+        found = classification([one.label for one in said], wanted, labels=labels)
+        listed = [
+            Example(
+                given=example.text if example.pair is None else f"{example.text}\n{example.pair}",
+                wanted=example.label,
+                said=one.label,
+                score=one.probabilities.get(example.label, 0.0),
+                place=str(place),
+            )
+            for example, one, place in zip(examples, said, examples.places, strict=True)
+        ]
+        lines = tuple(str(found).split("\n"))
+        return Report(self.name, len(listed), found.as_dict(), lines, tuple(listed))
+
+    def observe(self, trained: Trained, given: Any, **options: Any) -> tuple[Class, records.Recording]:
+        """The class of one text, and where the model looked."""
+        text, pair = (given, None) if isinstance(given, str) else given
+        read, inputs = sequence_of(trained, text, pair=pair)
+        recording = watched(trained, lambda: trained.model(**inputs), [(read,)], length=len(read.tokens))
+        return self.predict(trained, [given])[0], recording
+
+    def _read(self, trained: Trained, pairs: Sequence[tuple[str, str | None]]) -> list[dict[str, list[int]]]:
+        firsts = [first for first, _ in pairs]
+        if any(second is not None for _, second in pairs):
+            return encode(trained.tokenizer, firsts, [second or "" for _, second in pairs])
+        return encode(trained.tokenizer, firsts)
+
+
+def _class(probabilities: list[float], labels: Sequence[str]) -> Class:
+    by_label = dict(zip(labels, probabilities, strict=True))
+    label = max(by_label, key=by_label.__getitem__)
+    return Class(label, by_label[label], by_label)
+
+
+def _cut(row: dict[str, list[int]], length: int) -> dict[str, list[int]]:
+    """A row without what is beyond the model's positions; the last token, an end, is kept."""
+    return {name: ids if len(ids) <= length else [*ids[: length - 1], ids[-1]] for name, ids in row.items()}

@@ -1,0 +1,122 @@
+"""The shape all tasks share: what one must say to be trained, evaluated, used and looked at."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from regard import records
+from regard.tasks.report import Report
+from regard.tasks.trained import TaskInfo, Trained
+from regard.text import Examples, ReadOptions, split
+from regard.train.data import TrainData
+from regard.train.objective import Objective
+
+E = TypeVar("E")  # an example
+P = TypeVar("P")  # a prediction
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Sizes of a model, and how it is trained.
+
+    Args:
+        model: Settings of the model.
+        vocab_size: Of the tokenizer that is trained with it.
+        training: Settings of the training, as ``TrainSettings`` takes them.
+        max_tokens: The longest input, special tokens included.
+    """
+
+    model: Mapping[str, Any]
+    vocab_size: int
+    training: Mapping[str, Any]
+    max_tokens: int
+
+
+class Task(ABC, Generic[E, P]):
+    """Something a model is trained to do.
+
+    Subclasses are stateless: all that a training decides is in ``Trained``.
+
+    Attributes:
+        name: What it is called on the command line.
+        summary: What it does, in a few words.
+        auto: The Auto class of transformers that has its head.
+        pairs: Whether it reads two texts at once.
+        tokenizer: What kind suits it.
+        fewest: Examples, below which none can be held out.
+        presets: Sizes by name.
+        fine_tuning: Settings of a training that goes on from a checkpoint.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    auto: ClassVar[str]
+    pairs: ClassVar[bool] = False
+    tokenizer: ClassVar[str] = "bpe"
+    fewest: ClassVar[int] = 10
+    presets: ClassVar[Mapping[str, Preset]]
+    fine_tuning: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-5, "warmup": 100, "schedule": "linear"}
+
+    @abstractmethod
+    def read(self, data: Any, options: ReadOptions) -> Examples[E]:
+        """Read a person's file."""
+
+    def divide(self, examples: Examples[E], *, count: int, seed: int) -> tuple[Examples[E], Examples[E]]:
+        """Hold some examples out, to validate on; equal ones stay together."""
+        return split(examples, count=count, seed=seed)
+
+    @abstractmethod
+    def texts(self, examples: Sequence[E]) -> Iterable[str]:
+        """All texts, for a tokenizer to be trained on."""
+
+    @abstractmethod
+    def new_model(self, preset: Preset, tokenizer: Any, details: Mapping[str, Any]) -> Any:
+        """A model that has learned nothing."""
+
+    def details(self, examples: Sequence[E]) -> dict[str, Any]:
+        """What the examples decide about the model, such as ``labels``.
+
+        Raises:
+            ConfigError: nothing can be learned from them.
+        """
+        return {}
+
+    @abstractmethod
+    def data(self, trained: Trained, examples: Examples[E], *, seed: int = 0) -> tuple[TrainData, int]:
+        """What the model reads and should say, as numbers; and how many examples are too long for it."""
+
+    @abstractmethod
+    def objective(self, *, label_smoothing: float) -> Objective:
+        """What training makes small."""
+
+    @abstractmethod
+    def predict(self, trained: Trained, inputs: Sequence[Any], **options: Any) -> list[P]:
+        """Use the model."""
+
+    @abstractmethod
+    def evaluate(self, trained: Trained, examples: Examples[E], **options: Any) -> Report:
+        """Use the model on examples whose answer is known, and say how good that is."""
+
+    @abstractmethod
+    def observe(self, trained: Trained, given: Any, **options: Any) -> tuple[P, records.Recording]:
+        """Use the model on one input while its attention is watched."""
+
+
+def info_of(task: Task[Any, Any], tokenizer: Any, *, max_tokens: int, **known: Any) -> TaskInfo:
+    """What a folder will say about a model of this task."""
+    from regard.text import vocabulary_hash
+
+    digest = vocabulary_hash(tokenizer.backend_tokenizer)
+    return TaskInfo(task=task.name, auto=task.auto, vocabulary_sha256=digest, max_tokens=max_tokens, **known)
+
+
+def fitting(rows: Sequence[Mapping[str, Any]], limit: int) -> list[int]:
+    """The numbers of the rows none of whose sequences is longer than a limit."""
+    return [
+        index
+        for index, row in enumerate(rows)
+        if all(isinstance(value, int) or len(value) <= limit for value in row.values())
+    ]

@@ -1,0 +1,103 @@
+"""A trained model as a person has it: one folder with weights, tokenizer, labels and limits, and nothing to guess."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from regard.errors import ConfigError, FormatError, message, must_be
+from regard.hf.loading import load_with_head, quiet
+from regard.text import ReadOptions, vocabulary_hash
+
+_INFO = "task.json"
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """What a folder says about its model, beside the configuration.
+
+    Args:
+        task: What it does.
+        auto: The Auto class of transformers that loads it.
+        vocabulary_sha256: Of the tokenizer it was trained with.
+        max_tokens: The longest input, special tokens included.
+        labels: The classes, in the order of their numbers.
+        options: How its training data was read; other data is read alike.
+        details: What else the task keeps.
+    """
+
+    task: str
+    auto: str
+    vocabulary_sha256: str
+    max_tokens: int
+    labels: tuple[str, ...] = ()
+    options: ReadOptions = field(default_factory=ReadOptions)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Trained:
+    """A model and all that is needed to use it.
+
+    Args:
+        model: In evaluation mode.
+        tokenizer: Its fast tokenizer.
+        info: What it does, and its limits.
+        name: What to call it.
+    """
+
+    model: Any
+    tokenizer: Any
+    info: TaskInfo
+    name: str
+
+    def save(self, folder: Path) -> None:
+        """Write everything but the weights' history; ``load`` reads it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with quiet():
+            self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        text = json.dumps(asdict(self.info), indent=1, ensure_ascii=False)
+        (folder / _INFO).write_text(text + "\n", encoding="utf-8")
+
+
+def load(folder: str | Path, *, task: str | None = None) -> Trained:
+    """Load a model that was trained here.
+
+    Args:
+        folder: Where ``train`` put it.
+        task: What it must do.
+
+    Returns:
+        The model, ready to be used.
+
+    Raises:
+        ConfigError: there is no such model, or it does something else.
+        FormatError: its tokenizer is not the one it was trained with.
+    """
+    folder = Path(folder)
+    info = _info(folder)
+    if task is not None and info.task != task:
+        raise ConfigError(message("load", f"{folder} must do {task}, but does {info.task}."))
+    with quiet():
+        loaded = load_with_head(str(folder), info.auto)
+    found = vocabulary_hash(loaded.tokenizer.backend_tokenizer)
+    if found != info.vocabulary_sha256:
+        problem = f"{folder / 'tokenizer.json'} must be the vocabulary of this model ({info.vocabulary_sha256[:12]}…)"
+        raise FormatError(message("load", f"{problem}, but is another one ({found[:12]}…)."))
+    return Trained(loaded.model, loaded.tokenizer, info, folder.resolve().name)
+
+
+def _info(folder: Path) -> TaskInfo:
+    path = folder / _INFO
+    if not path.is_file():
+        problem = must_be("model", "a folder that `regard train` made", f"{folder}, which has no {_INFO}")
+        raise ConfigError(message("load", problem))
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        options = ReadOptions(**kept.pop("options"))
+        return TaskInfo(**{**kept, "labels": tuple(kept["labels"]), "options": options})
+    except (ValueError, TypeError, KeyError) as error:
+        raise FormatError(message("load", f"{path} must say what the model does, but cannot be read ({error}).")) from error

@@ -1,0 +1,282 @@
+"""From a person's file to a trained model, for every task alike."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.errors import ConfigError, all_problems, message, missing_extra, must_be
+from regard.hf.loading import load_with_head, quiet
+from regard.tasks.card import write_card
+from regard.tasks.registry import task_named
+from regard.tasks.report import Report
+from regard.tasks.task import Preset, Task, info_of
+from regard.tasks.trained import Trained, load
+from regard.text import Examples, ReadOptions, train_tokenizer
+from regard.train.curves import Recorder
+from regard.train.data import TrainData
+from regard.train.settings import TrainSettings
+from regard.train.watcher import Printer, Watcher
+
+_HELD_OUT = 0.05
+_MOST_HELD_OUT = 1000
+_TRAINING = "training.json"
+_LIMITS = ("steps", "epochs", "minutes", "patience")
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a training came to.
+
+    Args:
+        model: The trained model.
+        folder: Where it is.
+        report: How good it is on the examples that were held out.
+        seconds: Spent training.
+    """
+
+    model: Trained
+    folder: Path
+    report: Report
+    seconds: float
+
+
+def train(
+    task: str,
+    data: Any,
+    out: str | Path,
+    *,
+    valid: Any = None,
+    model: str | None = None,
+    preset: str = "small",
+    resume: bool = False,
+    tokenizer: str = "auto",
+    options: ReadOptions | None = None,
+    watcher: Watcher | None = None,
+    **settings: Any,
+) -> Outcome:
+    """Train a model on a file.
+
+    Args:
+        task: What it is to do, such as "translate".
+        data: The file; several files, or a folder, where the task reads such.
+        out: The folder the model goes to. Checkpoints are in it, too.
+        valid: Examples to validate on; by default a twentieth of the data, at most 1,000, is held out.
+        model: A checkpoint to go on from: a folder or hub id of the right kind. Without it a model of ``preset`` begins
+            with nothing.
+        preset: "tiny", "small" or "base".
+        resume: Go on from the newest checkpoint in ``out``.
+        tokenizer: For a model that begins with nothing: "bpe", "unigram", "word" or "character"; "auto" is what suits
+            the task.
+        options: How the file is read.
+        watcher: Who is told how it goes; by default it is printed to stderr.
+        **settings: Of ``TrainSettings``, in place of the preset's: ``minutes=10``, ``seed=2``.
+
+    Returns:
+        The model, and how good it is.
+
+    Raises:
+        ConfigError, FormatError: the data or a setting cannot be used.
+        TrainingStoppedError: training cannot go on.
+    """
+    _check_installed()
+    chosen, out, told = task_named(task), Path(out), watcher or Printer()
+    options = options or ReadOptions()
+    _check_place(out, resume=resume)
+    sizes = _preset(chosen, preset)
+    plan = _plan(chosen, sizes, settings, fine_tuned=model is not None)
+    examples = chosen.read(data, options)
+    told.note(examples.report())
+    learned, held_out = _divided(chosen, examples, valid, options, told, seed=plan.seed)
+    _seed(plan.seed)
+    if resume and (out / "task.json").is_file():
+        trained = load(out, task=task)
+    else:
+        trained = _begin(chosen, learned, sizes, model, tokenizer, options)
+        trained.save(out)
+    rows = tuple(_numbers(chosen, trained, part, told, seed=plan.seed) for part in (learned, held_out))
+    recorder = Recorder(out, told)
+    seconds = _run(chosen, trained, rows, plan, out, resume=resume, watcher=recorder)
+    trained.model.eval()
+    trained.save(out)
+    report = chosen.evaluate(trained, held_out)
+    told.note(str(report))
+    _keep(out, trained, plan, report, examples, recorder, seconds, from_checkpoint=model)
+    return Outcome(trained, out, report, seconds)
+
+
+def _run(
+    task: Task[Any, Any],
+    trained: Trained,
+    rows: tuple[TrainData, ...],
+    plan: TrainSettings,
+    out: Path,
+    *,
+    resume: bool,
+    watcher: Watcher,
+) -> float:
+    from regard.train.trainer import RegardTrainer
+
+    trainer = RegardTrainer(
+        trained.model,
+        data=rows[0],
+        valid=rows[1],
+        objective=task.objective(label_smoothing=plan.label_smoothing),
+        settings=plan,
+        folder=out / "checkpoints",
+        watcher=watcher,
+    )
+    return trainer.run(resume=resume).seconds
+
+
+def _check_installed() -> None:
+    from importlib.util import find_spec
+
+    for module in ("accelerate", "sacrebleu", "sklearn"):
+        if find_spec(module) is None:
+            raise missing_extra(module, "train", "training")
+
+
+def _check_place(out: Path, *, resume: bool) -> None:
+    """A folder that holds something is not written over."""
+    if out.exists() and not out.is_dir():
+        raise ConfigError(message("train", must_be("out", "a folder", f"the file {out}")))
+    if out.is_dir() and any(out.iterdir()) and not resume:
+        hint = "resume goes on with the training that is there"
+        raise ConfigError(message("train", must_be("out", "a new or an empty folder", f"{out}"), hint=hint))
+
+
+def _preset(task: Task[Any, Any], name: str) -> Preset:
+    if name not in task.presets:
+        words = " or ".join(f'"{known}"' for known in task.presets)
+        raise ConfigError(message("train", must_be("preset", words, repr(name))))
+    return task.presets[name]
+
+
+def _plan(task: Task[Any, Any], sizes: Preset, settings: Mapping[str, Any], *, fine_tuned: bool) -> TrainSettings:
+    """The settings of a training: a limit that is given takes the place of the preset's."""
+    unknown = sorted(set(settings) - set(TrainSettings.__dataclass_fields__))
+    if unknown:
+        known = ", ".join(TrainSettings.__dataclass_fields__)
+        raise all_problems("train", [f"there is no setting `{name}`; there are {known}." for name in unknown])
+    usual = dict(task.fine_tuning if fine_tuned else sizes.training)
+    if any(settings.get(name) is not None for name in ("steps", "epochs", "minutes")):
+        usual = {name: value for name, value in usual.items() if name not in _LIMITS}
+    return TrainSettings(**{**usual, **settings})
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def _divided(
+    task: Task[Any, Any], examples: Examples[Any], valid: Any, options: ReadOptions, told: Watcher, *, seed: int
+) -> tuple[Examples[Any], Examples[Any]]:
+    """What is learned from, and what is held out."""
+    if valid is not None:
+        held_out = task.read(valid, options)
+        told.note(held_out.report())
+        if not len(examples) or not len(held_out):
+            raise ConfigError(message("train", "the data and the validation data must hold examples, but one is empty."))
+        return examples, held_out
+    if len(examples) < task.fewest:
+        wanted = f"at least {task.fewest} examples, of which some are held out"
+        problem = f"the data must hold {wanted}, but holds {len(examples)}."
+        raise ConfigError(message("train", problem, hint="valid= names a file of its own to validate on"))
+    count = min(_MOST_HELD_OUT, max(1, round(_HELD_OUT * len(examples))))
+    learned, held_out = task.divide(examples, count=count, seed=seed)
+    told.note(f"{len(held_out):,} of them are held out to validate on")
+    return learned, held_out
+
+
+def _begin(
+    task: Task[Any, Any],
+    examples: Examples[Any],
+    sizes: Preset,
+    checkpoint: str | None,
+    kind: str,
+    options: ReadOptions,
+) -> Trained:
+    """A model before its first step."""
+    details = task.details(examples)
+    labels = tuple(details.pop("labels", ()))
+    if checkpoint is None:
+        kind = task.tokenizer if kind == "auto" else kind
+        tokenizer = new_tokenizer(task.texts(examples), kind=kind, size=sizes.vocab_size, pairs=task.pairs)
+        network = task.new_model(sizes, tokenizer, {**details, "labels": labels})
+        limit, name = sizes.max_tokens, "new"
+    else:
+        heads = {"num_labels": len(labels), "id2label": dict(enumerate(labels))} if labels else {}
+        if labels:
+            heads["label2id"] = {label: index for index, label in enumerate(labels)}
+        with quiet():
+            loaded = load_with_head(checkpoint, task.auto, **heads, ignore_mismatched_sizes=bool(labels))
+        network, tokenizer, name = loaded.model, loaded.tokenizer, loaded.name
+        limit = min(sizes.max_tokens, loaded.max_positions or sizes.max_tokens)
+    info = info_of(task, tokenizer, max_tokens=limit, labels=labels, options=options, details=details)
+    return Trained(network, tokenizer, info, name)
+
+
+def new_tokenizer(texts: Any, *, kind: str, size: int, pairs: bool) -> Any:
+    """A tokenizer trained on texts, as transformers knows them: every text ends with ``</s>``, a pair has two."""
+    from tokenizers.processors import TemplateProcessing
+    from transformers import PreTrainedTokenizerFast
+
+    backend = train_tokenizer(texts, kind=kind, vocab_size=size)
+    end = "</s>"
+    backend.post_processor = TemplateProcessing(
+        single=f"$A {end}", pair=f"$A {end} $B:1 {end}:1", special_tokens=[(end, backend.token_to_id(end))]
+    )
+    names = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": end, "unk_token": "<unk>"}
+    inputs = ["input_ids", "attention_mask", *(["token_type_ids"] if pairs else [])]
+    # A text may hold the letters of </s>: they are letters.
+    literal = {"split_special_tokens": True, "clean_up_tokenization_spaces": False}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **names, model_input_names=inputs, **literal)
+
+
+def _numbers(
+    task: Task[Any, Any], trained: Trained, examples: Examples[Any], told: Watcher, *, seed: int
+) -> TrainData:
+    """Examples as numbers, without those that are too long for the model."""
+    data, left_out = task.data(trained, examples, seed=seed)
+    limit = trained.info.max_tokens
+    if left_out:
+        told.note(f"{left_out:,} of {len(examples):,} examples are longer than {limit} tokens and left out")
+    if not len(data):
+        problem = f"at least one example must be of 1 to {limit} tokens, but none of {len(examples):,} is."
+        raise ConfigError(message("train", problem))
+    return data
+
+
+def _keep(
+    out: Path,
+    trained: Trained,
+    plan: TrainSettings,
+    report: Report,
+    examples: Examples[Any],
+    recorder: Recorder,
+    seconds: float,
+    *,
+    from_checkpoint: str | None,
+) -> None:
+    """Write down how the model was made: settings, curves, figures, and a card for people."""
+    made = {
+        "settings": asdict(plan),
+        "seconds": round(seconds, 1),
+        "examples": len(examples),
+        "from_checkpoint": from_checkpoint,
+        "history": recorder.rounds,
+    }
+    (out / _TRAINING).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    report.save(out / "report")
+    recorder.draw(out / "curves.png")
+    write_card(out / "README.md", trained, made=made, report=report)

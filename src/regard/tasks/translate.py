@@ -1,0 +1,117 @@
+"""Texts in one language to texts in another, or any text to any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from regard import records
+from regard.tasks.report import Example, Report
+from regard.tasks.task import Preset, Task
+from regard.tasks.trained import Trained
+from regard.tasks.writing import Written, new_writer, observe_writing, write, writing_data
+from regard.text import Examples, ReadOptions, TextPair, read_pairs
+from regard.train.data import TrainData
+from regard.train.metrics import bleu, chrf
+from regard.train.objective import NextToken
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What a source became.
+
+    Args:
+        text: The target.
+        score: Log-probability by length, nats; only of beams.
+    """
+
+    text: str
+    score: float | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Translate(Task[TextPair, Translation]):
+    """A target for a source."""
+
+    name: ClassVar[str] = "translate"
+    summary: ClassVar[str] = "texts from one language to another"
+    auto: ClassVar[str] = "AutoModelForSeq2SeqLM"
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "tiny": Preset(
+            {"embed_dim": 128, "num_heads": 4, "num_layers": 2, "ff_dim": 256, "dropout_p": 0.1},
+            vocab_size=4000,
+            training={"batch_tokens": 2000, "learning_rate": 2e-3, "warmup": 200, "label_smoothing": 0.1, "epochs": 10},
+            max_tokens=256,
+        ),
+        "small": Preset(
+            {"embed_dim": 256, "num_heads": 8, "num_layers": 3, "ff_dim": 1024, "dropout_p": 0.2},
+            vocab_size=8000,
+            training={"batch_tokens": 3000, "learning_rate": 1e-3, "warmup": 500, "label_smoothing": 0.1, "epochs": 20},
+            max_tokens=512,
+        ),
+        "base": Preset(
+            {"embed_dim": 512, "num_heads": 8, "num_layers": 6, "ff_dim": 2048, "dropout_p": 0.1},
+            vocab_size=16000,
+            training={"batch_tokens": 8000, "learning_rate": 7e-4, "warmup": 4000, "label_smoothing": 0.1, "epochs": 20},
+            max_tokens=512,
+        ),
+    }
+    fine_tuning: ClassVar[Mapping[str, Any]] = {**Task.fine_tuning, "batch_tokens": 2000, "epochs": 3}
+
+    def read(self, data: Any, options: ReadOptions) -> Examples[TextPair]:
+        """A table with two columns, or two files whose lines belong together."""
+        return read_pairs(data, options=options)
+
+    def texts(self, examples: Sequence[TextPair]) -> Iterable[str]:
+        """Sources and targets: they share one vocabulary."""
+        for example in examples:
+            yield example.source
+            yield example.target
+
+    def new_model(self, preset: Preset, tokenizer: Any, details: Mapping[str, Any]) -> Any:
+        """The Transformer, with one table of embeddings."""
+        return new_writer(preset, tokenizer)
+
+    def data(self, trained: Trained, examples: Examples[TextPair], *, seed: int = 0) -> tuple[TrainData, int]:
+        """Ids of source and target."""
+        sources, targets = [example.source for example in examples], [example.target for example in examples]
+        return writing_data(trained, sources, targets, examples.places)
+
+    def objective(self, *, label_smoothing: float) -> NextToken:
+        """Cross-entropy of every token of the target."""
+        return NextToken(label_smoothing)
+
+    def predict(self, trained: Trained, inputs: Sequence[Any], **options: Any) -> list[Translation]:
+        """The target of each source.
+
+        Args:
+            trained: The model.
+            inputs: Sources; longer ones than the model reads lose their end.
+            **options: ``num_beams`` (5), ``max_new_tokens``, ``length_penalty`` and what else ``generate`` takes.
+        """
+        return [_translation(written) for written in write(trained, inputs, **options)]
+
+    def evaluate(self, trained: Trained, examples: Examples[TextPair], **options: Any) -> Report:
+        """BLEU and chrF, with their signatures."""
+        said = [one.text for one in self.predict(trained, [example.source for example in examples], **options)]
+        wanted = [example.target for example in examples]
+        total, characters = bleu(said, wanted), chrf(said, wanted)
+        each = chrf(said, wanted).segments
+        listed = [
+            Example(example.source, example.target, one, score, str(place))
+            for example, one, score, place in zip(examples, said, each, examples.places, strict=True)
+        ]
+        figures = {"bleu": total.as_dict(), "chrf": characters.as_dict()}
+        return Report(self.name, len(listed), figures, (str(total), str(characters)), tuple(listed))
+
+    def observe(self, trained: Trained, given: Any, **options: Any) -> tuple[Translation, records.Recording]:
+        """The target of one source, and where every token of it looked."""
+        written, recording = observe_writing(trained, given, **options)
+        return _translation(written), recording
+
+
+def _translation(written: Written) -> Translation:
+    return Translation(written.text, written.score)
