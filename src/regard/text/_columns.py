@@ -15,6 +15,8 @@ from regard.text.examples import Place
 Column = int | tuple[str, ...]  # the place in a row of a table, from 0, or a path of keys
 Chosen = Mapping[str, Column]
 
+_LISTED = 6
+
 
 class Missing:
     """What a row of JSON gives for a field that it does not have."""
@@ -72,7 +74,9 @@ def values_of(rows: Rows, layout: Layout, gathering: Gathering[Any]) -> Iterator
             gathering.skip(f"{_counted(len(row), 'column')} instead of {width:,}", place)
             continue
         found = [MISSING if column is None else value_of(row, column) for _, column in wanted]
-        lacking = [role.name for (role, _), value in zip(wanted, found, strict=True) if role.needed and value is MISSING]
+        lacking = [
+            role.name for (role, _), value in zip(wanted, found, strict=True) if role.needed and value is MISSING
+        ]
         if lacking:
             gathering.skip(f"no {lacking[0]}", place)
         else:
@@ -109,9 +113,15 @@ def _choose(rows: Rows, layout: Layout, gathering: Gathering[Any]) -> tuple[Chos
         raise all_problems(gathering.caller, [must_be("columns", expected, actual)])
     header = rows.is_table and _has_header(rows, layout, gathering)
     columns: dict[str, Column] = {role: _named(rows, role, column, header) for role, column in named.items()}
-    names = {plain(name): place for place, name in reversed(list(enumerate(rows.names)))} if header or not rows.is_table else {}
+    names = (
+        {plain(name): place for place, name in reversed(list(enumerate(rows.names)))}
+        if header or not rows.is_table
+        else {}
+    )
     for role in layout.roles:
-        place = next((names[alias] for alias in role.aliases if names.get(alias) not in (None, *columns.values())), None)
+        place = next(
+            (names[alias] for alias in role.aliases if names.get(alias) not in (None, *columns.values())), None
+        )
         if role.name not in columns and place is not None:
             columns[role.name] = place
     if not rows.is_table:
@@ -119,9 +129,9 @@ def _choose(rows: Rows, layout: Layout, gathering: Gathering[Any]) -> tuple[Chos
     needed = [role.name for role in layout.roles if role.needed]
     if not named and not columns.keys() >= set(needed):
         columns = {**layout.guess(rows, [row for _, row in rows.peeked[header:]])} or columns
-    for role in needed:
-        if role not in columns:
-            raise rows.lacking(f"a column for `{role}`")
+    for name in needed:
+        if name not in columns:
+            raise rows.lacking(f"a column for `{name}`")
     return columns, header
 
 
@@ -163,7 +173,8 @@ def _say(rows: Rows, columns: Chosen, header: bool, gathering: Gathering[Any]) -
         others = [f"field {name!r}" for name in rows.names if name not in tops]
     gathering.note(", ".join(f"{role} is {title}" for role, title in used.items()) + line)
     if others:
-        gathering.note(f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} not used")
+        more = f" and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
+        gathering.note(f"{', '.join(others[:_LISTED])}{more} {'is' if len(others) == 1 else 'are'} not used")
 
 
 def _counted(number: int, what: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
-import regex
 
 from regard.errors import FormatError, message
 from regard.text.examples import Examples, Place, described
@@ -23,7 +23,7 @@ BLANK = "blank line"
 DUPLICATE = "duplicate"
 _HARMLESS = (BLANK, DUPLICATE)  # not counted as bad rows
 _TRIMMED = " \t\r\n"
-_ENTITY = regex.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 
 
 @dataclass
@@ -40,7 +40,8 @@ class Count:
 
     def said(self, one: str, many: str) -> str:
         """The number before what it counts, and the first line."""
-        return f"{self.number:,} {one if self.number == 1 else many} (first on line {self.first.line if self.first else 0:,})"
+        line = self.first.line if self.first else 0
+        return f"{self.number:,} {one if self.number == 1 else many} (first on line {line:,})"
 
 
 class Gathering(Generic[T]):
@@ -75,16 +76,20 @@ class Gathering(Generic[T]):
 
         Spaces, tabs and line ends around it are dropped; no-break and other spaces of Unicode are part of it.
         """
+        text = self.exact(value, role, place)
+        return None if text is None else text.strip(_TRIMMED)
+
+    def exact(self, value: object, role: str, place: Place) -> str | None:
+        """The same, with what stands around the text: for texts that have numbered places."""
         if isinstance(value, str):
-            written = value
+            text = self._clean(value, place)
         elif isinstance(value, bool):
-            written = "true" if value else "false"
+            text = "true" if value else "false"
         elif value is None:
-            written = ""
+            text = ""
         else:
             self.skip(f"{role} is {kind_of(value)}", place)
             return None
-        text = self._clean(written, place)
         if not text.strip():
             self.skip(f"empty {role}", place)
             return None
@@ -126,10 +131,9 @@ class Gathering(Generic[T]):
             held = f": {number:,} rows were skipped: {described(bad)}" if number else ""
             raise FormatError(message(self.caller, f"{names} must hold {self.noun}, but holds none{held}.", hint=hint))
         if number > self.options.max_bad_share * (number + len(self._items)):
-            problem = (
-                f"{names} must hold {self.noun}, but {number:,} of {number + len(self._items):,} rows are bad, more than "
-                f"max_bad_share={self.options.max_bad_share:g} allows: {described(bad)}."
-            )
+            share = f"{number:,} of {number + len(self._items):,} rows are bad: {described(bad)}"
+            limit = f"more than `max_bad_share` ({self.options.max_bad_share:g}) allows"
+            problem = f"{names} must hold {self.noun}, but {share}; {limit}."
             raise FormatError(message(self.caller, problem, hint=hint))
         skipped = {reason: tuple(places) for reason, places in self._skipped.items()}
         return Examples(tuple(self._items), tuple(self._places), skipped, self._said(), self.noun)
@@ -140,7 +144,9 @@ class Gathering(Generic[T]):
             counted.append(self._duplicates.said("exact duplicate is kept", "exact duplicates are kept"))
         if self._entities.number:
             done = "unescaped" if self.options.unescape_html else "left as they are"
-            counted.append(self._entities.said(f"text holds HTML entities, {done}", f"texts hold HTML entities, {done}"))
+            counted.append(
+                self._entities.said(f"text holds HTML entities, {done}", f"texts hold HTML entities, {done}")
+            )
         if self._halves.number:
             what = "lone surrogate became U+FFFD", "lone surrogates became U+FFFD"
             counted.append(self._halves.said(*what))
@@ -158,7 +164,7 @@ class Gathering(Generic[T]):
             if plain != text:
                 self._entities.add(place)
                 text = plain if self.options.unescape_html else text
-        return text.strip(_TRIMMED)
+        return text
 
 
 def kind_of(value: object) -> str:

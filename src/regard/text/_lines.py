@@ -55,9 +55,9 @@ class _Unpacked(gzip.GzipFile):
 
 
 class TextFile:
-    """A file of text, read from its beginning as often as asked for.
+    r"""A file of text, read from its beginning as often as asked for.
 
-    A line ends at ``\\n`` or ``\\r\\n`` and nowhere else: U+2028, form feeds and lone carriage returns are characters.
+    A line ends at ``\n`` or ``\r\n`` and nowhere else: U+2028, form feeds and lone carriage returns are characters.
 
     Args:
         path: The file; it may be packed by gzip.
@@ -167,5 +167,3 @@ class TextFile:
         shown = {encoding: f"would read: {text}" for encoding, text in possible.items()}
         hint = "ReadOptions(encoding=…) names the one that reads right." if shown else "no encoding tried reads it all."
         return FormatError(message(self._caller, problem, arguments=shown, hint=hint))
-
-

@@ -29,6 +29,7 @@ class Rows:
     Args:
         path: The file.
         gathering: Where rows are skipped and notes are said.
+        file: The file, where it is open already.
 
     Attributes:
         file: The file.
@@ -36,9 +37,9 @@ class Rows:
         peeked: Its first rows, which come again when it is iterated.
     """
 
-    def __init__(self, path: Path, gathering: Gathering[Any]) -> None:
+    def __init__(self, path: Path, gathering: Gathering[Any], *, file: TextFile | None = None) -> None:
         self._gathering = gathering
-        self.file = TextFile(path, options=gathering.options, caller=gathering.caller)
+        self.file = file or TextFile(path, options=gathering.options, caller=gathering.caller)
         self.format = format_of(self.file, gathering.options)
         gathering.note(self.file.note)
         self._count, self._enclosed, self._doubled = 0, 0, 0

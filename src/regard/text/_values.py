@@ -102,6 +102,4 @@ def _object(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
     return found
 
 
-_DECODER = json.JSONDecoder(
-    parse_float=Number, parse_int=Number, parse_constant=NotANumber, object_pairs_hook=_object
-)
+_DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=NotANumber, object_pairs_hook=_object)

@@ -81,7 +81,8 @@ class Examples(Sequence[T], Generic[T]):
         """A few lines for a person: how many, from where, what was skipped where, and the notes."""
         skipped = sum(map(len, self.skipped.values()))
         places = [*self.places, *(place for places in self.skipped.values() for place in places)]
-        first = f"{len(self):,} {self.noun} read from {_files(places)}"
+        noun = self.noun.removesuffix("s") if len(self) == 1 else self.noun
+        first = f"{len(self):,} {noun} read from {_files(places)}"
         if skipped:
             first += f"; {skipped:,} skipped: {described(self.skipped)}"
         return "\n".join([first, *(f"  {note}" for note in self.notes)])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-
-import regex
 
 from regard.errors import FormatError, all_problems, message, must_be
 from regard.text._columns import MISSING, Chosen, Layout, Role, values_of
@@ -24,21 +24,47 @@ _SECOND_OF_TWO = ("sentence2", "text2", "text_b", "question2", "hypothesis", "se
 _ROLES = (
     Role(
         "text",
-        ("text", "sentence", "review", "review_text", "content", "comment", "tweet", "utterance", "message", "body")
-        + _FIRST_OF_TWO
-        + ("question", "query", "document", "headline", "title", "文本", "内容", "句子", "评论", "正文", "标题"),
+        (
+            *(
+                "text",
+                "sentence",
+                "review",
+                "review_text",
+                "content",
+                "comment",
+                "tweet",
+                "utterance",
+                "message",
+                "body",
+            ),
+            *_FIRST_OF_TWO,
+            *("question", "query", "document", "headline", "title", "文本", "内容", "句子", "评论", "正文", "标题"),
+        ),
     ),
     Role(
         "label",
-        ("label", "labels", "class", "sentiment", "category", "polarity", "gold_label", "intent", "emotion", "topic")
-        + ("is_duplicate", "target", "rating", "stars", "score", "标签", "类别", "情感", "分类"),
+        (
+            *(
+                "label",
+                "labels",
+                "class",
+                "sentiment",
+                "category",
+                "polarity",
+                "gold_label",
+                "intent",
+                "emotion",
+                "topic",
+            ),
+            *("is_duplicate", "target", "rating", "stars", "score", "标签", "类别", "情感", "分类"),
+        ),
     ),
     Role("pair", _SECOND_OF_TWO, needed=False),
 )
-_LEADING = regex.compile(rf"\s*((?:{LABEL_PREFIX}[^\s,]+[\s,]*)+)(.*)", flags=regex.DOTALL)
-_TRAILING = regex.compile(rf"(.*?)\s*((?:{LABEL_PREFIX}[^\s,]+[\s,]*)+)", flags=regex.DOTALL)
-_ONE_LABEL = regex.compile(rf"{LABEL_PREFIX}([^\s,]+)")
-_NUMBER = regex.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_LEADING = re.compile(rf"\s*((?:{LABEL_PREFIX}[^\s,]+[\s,]*)+)(.*)", flags=re.DOTALL)
+_TRAILING = re.compile(rf"(.*?)\s*((?:{LABEL_PREFIX}[^\s,]+[\s,]*)+)", flags=re.DOTALL)
+_ONE_LABEL = re.compile(rf"{LABEL_PREFIX}([^\s,]+)")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +90,7 @@ class Labelled:
 def read_labelled(
     path: FilePath | Sequence[FilePath], *, scores: bool = False, options: ReadOptions | None = None
 ) -> Examples[Labelled]:
-    """Read texts with labels.
+    r"""Read texts with labels.
 
     - TSV, CSV, JSON, JSON Lines: columns by name (``text``, ``sentence``, ``review``, … ``label``, ``sentiment``, …;
       ``sentence1`` and ``sentence2`` are a pair), or two columns without names, of which the one with fewer different
@@ -96,7 +122,7 @@ def read_labelled(
         >>> [example.label for example in read_labelled(path)]
         ['好', 'bad']
     """
-    given = [Path(path)] if isinstance(path, (str, Path)) or hasattr(path, "__fspath__") else [Path(p) for p in path]
+    given = [Path(path)] if isinstance(path, (str, PathLike)) else [Path(p) for p in path]
     gathering = Gathering[Labelled]("read_labelled", "labelled texts", options or ReadOptions())
     if not given:
         raise all_problems(gathering.caller, [must_be("path", "at least one file", "empty")])
@@ -131,7 +157,7 @@ def _read_files(files: Sequence[Path], gathering: Gathering[Labelled]) -> None:
 
 
 def _read_rows(file: TextFile, gathering: Gathering[Labelled]) -> None:
-    rows = Rows(file.path, gathering)
+    rows = Rows(file.path, gathering, file=file)
     for place, (text, label, pair) in values_of(rows, Layout(_ROLES, _guess), gathering):
         _add(text, label, pair, place, gathering)
 
@@ -172,7 +198,9 @@ def _read_fasttext(file: TextFile, gathering: Gathering[Labelled]) -> None:
 
 def _refuse(file: TextFile, gathering: Gathering[Labelled]) -> None:
     problem = "a file of texts with labels, but holds one token with its tag per line (CoNLL)."
-    raise file.fail(problem, hint=f"{gathering.caller} reads one label per text; read_texts reads the sentences of such a file.")
+    raise file.fail(
+        problem, hint=f"{gathering.caller} reads one label per text; read_texts reads the sentences of such a file."
+    )
 
 
 def _read_lines(file: TextFile, label: str, gathering: Gathering[Labelled]) -> None:
@@ -216,12 +244,18 @@ def _refuse_measurements(found: Examples[Labelled], caller: str) -> None:
     if not all(_NUMBER.fullmatch(label) for label in labels):
         return
     place, label = next(
-        ((place, example.label) for place, example in zip(found.places, found, strict=True) if float(example.label) % 1),
+        (
+            (place, example.label)
+            for place, example in zip(found.places, found, strict=True)
+            if float(example.label) % 1
+        ),
         (None, ""),
     )
     if place is not None:
         problem = f"{place}: `label` must be a class, but is a measurement: {label}."
-        raise FormatError(message(caller, problem, hint="scores=True takes them; name another column if this is not it."))
+        raise FormatError(
+            message(caller, problem, hint="scores=True takes them; name another column if this is not it.")
+        )
 
 
 def _with_odd_labels(found: Examples[Labelled]) -> Examples[Labelled]:
@@ -234,5 +268,3 @@ def _with_odd_labels(found: Examples[Labelled]) -> Examples[Labelled]:
     if len(counts) > 2 and counts[first] == 1 and found.places[0].line == 1 and len(found) > 3 * len(counts):
         notes.append(f"the label {first!r} is on line 1 only: a header? header=True skips it")
     return Examples(found.items, found.places, found.skipped, (*found.notes, *notes), found.noun)
-
-

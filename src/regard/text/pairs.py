@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
-
-import regex
 
 from regard.errors import FormatError, message
 from regard.text._columns import Chosen, Layout, Role, plain, values_of
@@ -18,7 +17,7 @@ from regard.text._rows import Row, Rows
 from regard.text.examples import Examples, Place
 from regard.text.options import ReadOptions
 
-_LANGUAGE = regex.compile(
+_LANGUAGE = re.compile(
     r"(?:ar|bg|bn|ca|cs|da|de|el|en|es|et|fa|fi|fr|gu|he|hi|hr|hu|id|it|ja|kk|ko|lt|lv|mr|ms|nb|nl|pl|pt|ro|ru|sk|sl|sr"
     r"|sv|sw|ta|te|th|tr|uk|ur|vi|zh)(?:[_-][a-z]{2,4})?"
     r"|english|chinese|mandarin|german|french|spanish|italian|portuguese|russian|japanese|korean|arabic|dutch|turkish"
@@ -55,7 +54,7 @@ FilePath = str | PathLike[str]
 
 
 def read_pairs(path: FilePath | tuple[FilePath, FilePath], *, options: ReadOptions | None = None) -> Examples[TextPair]:
-    """Read pairs of texts: from a TSV, CSV, JSON or JSON Lines file, or from two files, line by line.
+    r"""Read pairs of texts: from a TSV, CSV, JSON or JSON Lines file, or from two files, line by line.
 
     A table without a header is read as source, target, and columns that are not used. In JSON, ``{"source": …,
     "target": …}``, ``{"en": …, "zh": …}`` and ``{"translation": {"en": …, "zh": …}}`` are known.
@@ -80,12 +79,8 @@ def read_pairs(path: FilePath | tuple[FilePath, FilePath], *, options: ReadOptio
         TextPair(source='Hello!', target='你好！')
     """
     gathering = Gathering[TextPair]("read_pairs", "pairs", options or ReadOptions())
-    if isinstance(path, tuple):
-        paths = (Path(path[0]), Path(path[1]))
-        found = _aligned(paths, gathering)
-    else:
-        paths = (Path(path),)
-        found = _rows(paths[0], gathering)
+    paths = [Path(part) for part in path] if isinstance(path, tuple) else [Path(path)]
+    found = _rows(paths[0], gathering) if len(paths) == 1 else _aligned(paths, gathering)
     for place, source, target in found:
         first = gathering.text(source, "source", place)
         second = gathering.text(target, "target", place) if first is not None else None
@@ -122,7 +117,7 @@ def _are_languages(names: Sequence[str]) -> bool:
     return short and len(set(pair)) == 2 and all(_LANGUAGE.fullmatch(name) for name in pair)
 
 
-def _aligned(paths: tuple[Path, Path], gathering: Gathering[TextPair]) -> Iterator[tuple[Place, object, object]]:
+def _aligned(paths: Sequence[Path], gathering: Gathering[TextPair]) -> Iterator[tuple[Place, object, object]]:
     """Lines of two files, side by side.
 
     Raises:
@@ -140,12 +135,13 @@ def _aligned(paths: tuple[Path, Path], gathering: Gathering[TextPair]) -> Iterat
         if source is not None and target is not None:
             yield Place(str(paths[0]), source[0]), texts[0], texts[1]
     if counts[0] != counts[1]:
-        problem = f"`path` must be two files of as many lines, but {paths[0]} has {counts[0]:,} and {paths[1]} has {counts[1]:,}."
+        held = f"{paths[0]} has {counts[0]:,} and {paths[1]} has {counts[1]:,}"
+        problem = f"`path` must be two files of as many lines, but {held}."
         hint = odd or "no line is blank or holds an odd line end: compare the ends of the files."
         raise FormatError(message(gathering.caller, problem, hint=hint))
 
 
-def _oddness(paths: tuple[Path, Path], number: int, texts: Sequence[str]) -> str:
+def _oddness(paths: Sequence[Path], number: int, texts: Sequence[str]) -> str:
     """What is suspicious about a line of two files: blank on one side, or a character that some take for a line end."""
     for path, text, other in zip(paths, texts, reversed(texts), strict=True):
         if not text.strip() and other.strip():

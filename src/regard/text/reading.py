@@ -37,4 +37,3 @@ def read_text(path: Path) -> str:
         problem = f"{path}, line {line}: must be UTF-8, but byte {at} is 0x{data[at]:02x}; save the file as UTF-8."
         raise FormatError(message("read_text", problem))
     return text.removeprefix("\ufeff")
-
