@@ -11,6 +11,7 @@ claim a character that is not its own. Here every token gets exact UTF-8 byte of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 PAIR_SEPARATOR = "\n"
 _MARKER = "▁"
 _SPACE_PIECES = frozenset("Ġ▁ ")
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def tokenize(
     Raises:
         ConfigError: The tokenizer cannot say where its tokens came from.
     """
-    backend = _backend(tokenizer)
+    backend = backend_of(tokenizer, caller="tokenize")
     first, replaced = without_lone_surrogates(text)
     second, replaced_too = without_lone_surrogates(pair) if pair is not None else (None, 0)
     encoding = _encode(backend, first, second, add_special_tokens=add_special_tokens)
@@ -124,14 +126,18 @@ def tokens_of(tokenizer: Any, text: str, *, pair: str | None = None, name: str =
     return tokenize(tokenizer, text, pair=pair, name=name).sequence
 
 
-def _backend(tokenizer: Any) -> Any:
-    """The ``tokenizers.Tokenizer`` inside, which is the part that knows offsets."""
+def backend_of(tokenizer: Any, *, caller: str) -> Any:
+    """The ``tokenizers.Tokenizer`` inside, which is the part that knows offsets.
+
+    Raises:
+        ConfigError: There is none.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not hasattr(backend, "encode_batch") or not hasattr(backend, "no_truncation"):
         problem = must_be(
             "tokenizer", "a fast tokenizer, which knows where its tokens came from", type(tokenizer).__name__
         )
-        raise ConfigError(message("tokenize", problem))
+        raise ConfigError(message(caller, problem))
     return backend
 
 
@@ -175,6 +181,21 @@ def _character_spans(encoding: Any, text: str, shift: int) -> list[tuple[int, in
         span = _own_span(piece, start + moved, end + moved, text, reached)
         spans.append(span)
         reached = max(reached, span[1])
+    return _bytes_apart(encoding.tokens, spans, text)
+
+
+def _bytes_apart(pieces: Items[str], spans: list[tuple[int, int]], text: str) -> list[tuple[int, int]]:
+    """Give every byte of a run of characters that a unigram model does not know the character it is part of."""
+    at = 0
+    while at < len(spans):
+        start, end = spans[at]
+        run = at
+        while run < len(spans) and spans[run] == (start, end) and _BYTE.fullmatch(pieces[run]):
+            run += 1
+        owners = [start + i for i, character in enumerate(text[start:end]) for _ in character.encode()]
+        if end - start > 1 and len(owners) == run - at:
+            spans[at:run] = [(owner, owner + 1) for owner in owners]
+        at = max(run, at + 1)
     return spans
 
 
