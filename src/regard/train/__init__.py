@@ -1,0 +1,1 @@
+"""Training a model, and what a trained model is measured by."""
