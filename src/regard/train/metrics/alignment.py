@@ -5,6 +5,7 @@ A link is a pair (source word, target word), counted from 0; the links of a sent
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -12,15 +13,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import regex
 
-from regard.errors import ConfigError, FormatError, ShapeError, all_problems, message, must_be
+from regard.errors import ConfigError, FormatError, ShapeError, message, must_be
 from regard.train.metrics._segments import check_numbers
 from regard.train.metrics.result import Result
 
 Link = tuple[int, int]
 Links = AbstractSet[Link]
-_LINK = regex.compile(r"([0-9]+)([-?p])([0-9]+)")
+_LINK = re.compile(r"([0-9]+)([-?p])([0-9]+)")
 
 
 @dataclass(frozen=True)

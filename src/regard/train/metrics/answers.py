@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-import regex
+import regex  # type: ignore[import-untyped]
 
 from regard.errors import ConfigError, all_problems, message, must_be
 from regard.train.metrics._segments import check_numbers
-from regard.train.metrics.result import NOT_REPORTED, Result, Scored
-from regard.train.metrics.words import mostly_han
+from regard.train.metrics.result import Result, Scored
+from regard.train.metrics.words import UNSPACED, mostly_han
 
 Scheme = Literal["squad", "cmrc"]
 
@@ -130,8 +131,9 @@ class _One:
 def _scheme(caller: str, golds: Sequence[Sequence[str]], scheme: str) -> Scheme:
     if scheme == "auto":
         return "cmrc" if mostly_han(text for texts in golds for text in texts) else "squad"
-    if scheme == "squad" or scheme == "cmrc":
-        return scheme
+    for known in _SCHEMES:
+        if scheme == known:
+            return known
     raise ConfigError(message(caller, must_be("scheme", '"auto", "squad" or "cmrc"', repr(scheme))))
 
 
@@ -153,11 +155,11 @@ def _part(scored: Sequence[_One]) -> AnswerScores | None:
 
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_ARTICLES = regex.compile(r"\b(a|an|the)\b")
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def _squad_words(text: str) -> list[str]:
-    return str(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION))).split()
+    return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
 
 
 def _words_in_common(first: list[str], second: list[str]) -> int:
@@ -166,10 +168,7 @@ def _words_in_common(first: list[str], second: list[str]) -> int:
 
 # Signs that say something (per cent, currencies, degrees) are words of their own; all other signs are dropped.
 _PIECE = regex.compile(
-    r"[\p{Han}\p{Hiragana}\p{Katakana}ー]"
-    r"|\p{Nd}+(?:[.,]\p{Nd}+)+"
-    r"|(?:(?![\p{Han}\p{Hiragana}\p{Katakana}ー])[\p{L}\p{M}\p{N}])+"
-    r"|[%‰#&@\p{Sc}\p{So}]"
+    rf"{UNSPACED}\p{{M}}*|\p{{Nd}}+(?:[.,]\p{{Nd}}+)+|(?:(?!{UNSPACED})[\p{{L}}\p{{M}}\p{{N}}])+|[%‰#&@\p{{Sc}}\p{{So}}]"
 )
 
 

@@ -115,7 +115,7 @@ def bleu(
 
 
 def chrf(hypotheses: Sequence[str], references: References, *, word_order: int = 0, lowercase: bool = False) -> Chrf:
-    """chrF of a corpus: F-score of character 1- to 6-grams, recall counted twice; needs no tokenizer in any language.
+    """The chrF of a corpus: F-score of character 1- to 6-grams, with recall counted twice; needs no tokenizer.
 
     Args:
         hypotheses: What the system wrote; may be empty texts.
@@ -165,5 +165,5 @@ def _rows(metric: Any, hypotheses: Sequence[str], references: Sequence[tuple[str
 
 
 def _of(metric: Any, row: Any) -> Any:
-    """sacreBLEU's score from one row, or from a sum of rows."""
+    """The score that sacreBLEU computes from one row, or from a sum of rows."""
     return metric._compute_score_from_stats(row.tolist())
