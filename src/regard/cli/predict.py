@@ -37,7 +37,8 @@ def predict(
         A UTF-8 file instead, of which every line is a text.
     pair
         A second text, for a model that reads two.
-    attention
+
+    Attention:
         Write the page that shows where the model looked to this file.
     out
         Write the predictions to this file, one JSON object for each line, instead of printing them.

@@ -99,13 +99,11 @@ class Classify(Task[Labelled, Class]):
     def new_model(self, preset: Preset, tokenizer: Any, details: Mapping[str, Any]) -> Any:
         """An encoder, and a linear map of the mean of its states."""
         labels = details["labels"]
-        config = RegardEncoderConfig(
-            **{**preset.model, "max_len": preset.max_tokens},
-            vocab_size=len(tokenizer),
-            id2label=dict(enumerate(labels)),
-            label2id={label: index for index, label in enumerate(labels)},
-        )
-        return RegardForSequenceClassification(config)
+        names: dict[str, Any] = {
+            "id2label": dict(enumerate(labels)),
+            "label2id": {label: index for index, label in enumerate(labels)},
+        }
+        return RegardForSequenceClassification(RegardEncoderConfig(**preset.settings_for(tokenizer), **names))
 
     def data(self, trained: Trained, examples: Examples[Labelled], *, seed: int = 0) -> tuple[TrainData, int]:
         """Ids, and the number of the label.
@@ -123,7 +121,7 @@ class Classify(Task[Labelled, Class]):
         kept = fitting(rows, trained.info.max_tokens)
         data = RowData(
             [rows[index] for index in kept],
-            [(len(rows[index]["input_ids"]),) for index in kept],
+            [(len(read[index]["input_ids"]),) for index in kept],
             lambda batch: collate(batch, trained.tokenizer),
             [str(examples.places[index]) for index in kept],
         )

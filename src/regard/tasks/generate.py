@@ -91,14 +91,7 @@ class Generate(Task[str, Continuation]):
 
     def new_model(self, preset: Preset, tokenizer: Any, details: Mapping[str, Any]) -> Any:
         """A decoder with rotary positions, which have no longest text."""
-        config = RegardDecoderConfig(
-            **{**preset.model, "max_len": preset.max_tokens},
-            vocab_size=len(tokenizer),
-            pad_id=tokenizer.pad_token_id,
-            bos_id=tokenizer.bos_token_id,
-            eos_id=tokenizer.eos_token_id,
-        )
-        return RegardForCausalLM(config)
+        return RegardForCausalLM(RegardDecoderConfig(**preset.settings_for(tokenizer)))
 
     def data(self, trained: Trained, examples: Examples[str], *, seed: int = 0) -> tuple[TrainData, int]:
         """Windows of all texts one after another, each followed by an end where there is more than one."""

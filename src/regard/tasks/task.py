@@ -34,6 +34,15 @@ class Preset:
     training: Mapping[str, Any]
     max_tokens: int
 
+    def settings_for(self, tokenizer: Any) -> dict[str, Any]:
+        """Settings of a model whose tokens are those of a tokenizer."""
+        ids = {
+            "pad_id": tokenizer.pad_token_id,
+            "bos_id": tokenizer.bos_token_id,
+            "eos_id": tokenizer.eos_token_id,
+        }
+        return {**self.model, **ids, "max_len": self.max_tokens, "vocab_size": len(tokenizer)}
+
 
 class Task(ABC, Generic[E, P]):
     """Something a model is trained to do.

@@ -186,7 +186,9 @@ def _divided(
         held_out = task.read(valid, options)
         told.note(held_out.report())
         if not len(examples) or not len(held_out):
-            raise ConfigError(message("train", "the data and the validation data must hold examples, but one is empty."))
+            raise ConfigError(
+                message("train", "the data and the validation data must hold examples, but one is empty.")
+            )
         return examples, held_out
     if len(examples) < task.fewest:
         wanted = f"at least {task.fewest} examples, of which some are held out"
@@ -226,7 +228,7 @@ def _begin(
     return Trained(network, tokenizer, info, name)
 
 
-def new_tokenizer(texts: Any, *, kind: str, size: int, pairs: bool) -> Any:
+def new_tokenizer(texts: Any, *, kind: Any, size: int, pairs: bool) -> Any:
     """A tokenizer trained on texts, as transformers knows them: every text ends with ``</s>``, a pair has two."""
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
@@ -240,12 +242,11 @@ def new_tokenizer(texts: Any, *, kind: str, size: int, pairs: bool) -> Any:
     inputs = ["input_ids", "attention_mask", *(["token_type_ids"] if pairs else [])]
     # A text may hold the letters of </s>: they are letters.
     literal = {"split_special_tokens": True, "clean_up_tokenization_spaces": False}
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **names, model_input_names=inputs, **literal)
+    fast: Any = PreTrainedTokenizerFast
+    return fast(tokenizer_object=backend, **names, model_input_names=inputs, **literal)
 
 
-def _numbers(
-    task: Task[Any, Any], trained: Trained, examples: Examples[Any], told: Watcher, *, seed: int
-) -> TrainData:
+def _numbers(task: Task[Any, Any], trained: Trained, examples: Examples[Any], told: Watcher, *, seed: int) -> TrainData:
     """Examples as numbers, without those that are too long for the model."""
     data, left_out = task.data(trained, examples, seed=seed)
     limit = trained.info.max_tokens

@@ -16,6 +16,8 @@ from regard.train.data import TrainData
 from regard.train.metrics import bleu, chrf
 from regard.train.objective import NextToken
 
+_TRAINING = {"label_smoothing": 0.1}
+
 
 @dataclass(frozen=True)
 class Translation:
@@ -43,19 +45,25 @@ class Translate(Task[TextPair, Translation]):
         "tiny": Preset(
             {"embed_dim": 128, "num_heads": 4, "num_layers": 2, "ff_dim": 256, "dropout_p": 0.1},
             vocab_size=4000,
-            training={"batch_tokens": 2000, "learning_rate": 2e-3, "warmup": 200, "label_smoothing": 0.1, "epochs": 10},
+            training={**_TRAINING, "batch_tokens": 2000, "learning_rate": 2e-3, "warmup": 200, "epochs": 10},
             max_tokens=256,
         ),
         "small": Preset(
             {"embed_dim": 256, "num_heads": 8, "num_layers": 3, "ff_dim": 1024, "dropout_p": 0.2},
             vocab_size=8000,
-            training={"batch_tokens": 3000, "learning_rate": 1e-3, "warmup": 500, "label_smoothing": 0.1, "epochs": 20},
+            training={**_TRAINING, "batch_tokens": 3000, "learning_rate": 1e-3, "warmup": 500, "epochs": 20},
             max_tokens=512,
         ),
         "base": Preset(
             {"embed_dim": 512, "num_heads": 8, "num_layers": 6, "ff_dim": 2048, "dropout_p": 0.1},
             vocab_size=16000,
-            training={"batch_tokens": 8000, "learning_rate": 7e-4, "warmup": 4000, "label_smoothing": 0.1, "epochs": 20},
+            training={
+                **_TRAINING,
+                "batch_tokens": 8000,
+                "learning_rate": 7e-4,
+                "warmup": 4000,
+                "epochs": 20,
+            },
             max_tokens=512,
         ),
     }

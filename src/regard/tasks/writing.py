@@ -41,14 +41,7 @@ class Written:
 
 def new_writer(preset: Preset, tokenizer: Any) -> Any:
     """The Transformer, with one table of embeddings for source and target."""
-    config = RegardSeq2SeqConfig(
-        **{**preset.model, "max_len": preset.max_tokens},
-        vocab_size=len(tokenizer),
-        pad_id=tokenizer.pad_token_id,
-        bos_id=tokenizer.bos_token_id,
-        eos_id=tokenizer.eos_token_id,
-    )
-    return RegardForConditionalGeneration(config)
+    return RegardForConditionalGeneration(RegardSeq2SeqConfig(**preset.settings_for(tokenizer)))
 
 
 def writing_data(
@@ -129,7 +122,9 @@ def _generate(trained: Trained, rows: Sequence[Mapping[str, list[int]]], options
 def _encode_targets(tokenizer: Any, targets: Sequence[str]) -> list[list[int]]:
     if not targets:
         return []
-    ids: list[list[int]] = tokenizer(text_target=list(targets), truncation=False, padding=False, verbose=False).input_ids
+    ids: list[list[int]] = tokenizer(
+        text_target=list(targets), truncation=False, padding=False, verbose=False
+    ).input_ids
     return ids
 
 

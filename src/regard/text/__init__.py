@@ -36,13 +36,13 @@ from regard.text.vocabulary import train_tokenizer as train_tokenizer
 from regard.text.vocabulary import vocabulary_hash as vocabulary_hash
 
 __all__ = [
-    "LengthBuckets",
     "Answer",
     "CaptionedImage",
     "Document",
     "Examples",
     "Labelled",
     "LabelledImage",
+    "LengthBuckets",
     "Overlap",
     "Place",
     "Question",

@@ -26,7 +26,9 @@ class Recorder(Watcher):
     def moment(self, moment: Moment) -> None:
         """Loss, rate and speed."""
         self.moments.append(moment)
-        self._write(moment.step, loss=moment.loss, rate=moment.learning_rate, targets_per_second=moment.tokens_per_second)
+        self._write(
+            moment.step, loss=moment.loss, rate=moment.learning_rate, targets_per_second=moment.tokens_per_second
+        )
         self._told.moment(moment)
 
     def round(self, figures: dict[str, Any], *, best: bool) -> None:
@@ -71,5 +73,5 @@ def _writer(folder: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ModuleNotFoundError:
         return None
-    writer: Any = SummaryWriter(str(folder / "events"))  # type: ignore[no-untyped-call]
+    writer: Any = SummaryWriter(str(folder / "events"))
     return writer
