@@ -35,7 +35,7 @@ def test_help_is_quick():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["look", "--help"], ["view", "--help"], ["doctor", "--help"], ["bench", "--help"], ["look"]],
+    [["--help"], ["look", "--help"], ["view", "--help"], ["doctor", "--help"], ["bench", "--help"], ["look"], ["train", "--help"]],
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(arguments):
     code = (
@@ -54,7 +54,8 @@ def test_help_into_a_pipe_is_plain():
 def test_the_commands_are_these(capsys):
     assert app.main(["--help"]) == 0
     names = re.findall(r"^  (\w+): ", capsys.readouterr().out, flags=re.MULTILINE)
-    assert names == ["bench", "doctor", "look", "view"]
+    commands = ["bench", "doctor", "evaluate", "look", "predict", "train", "view"]
+    assert names == sorted([*commands, "classify", "generate", "translate"])
 
 
 def test_version(capsys):

@@ -19,6 +19,8 @@ from regard.train.checkpoints import Checkpoints
 from regard.train.trainer import TrainingStoppedError
 from tests.train.tiny import Listener, examples, model, trainer, weights
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # trainings are long loops
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report:
         "## How it was made",
         "",
         "```json",
-        *(f'"{name}": {value!r}' for name, value in made["settings"].items() if value is not None),
+        json.dumps({name: value for name, value in made["settings"].items() if value is not None}, indent=1),
         "```",
     ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

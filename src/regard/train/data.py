@@ -155,7 +155,7 @@ class _RowsOfEpoch(Dataset[Row]):
         return {**self._data.row(index, self._sampler.epoch), ROWS: index}
 
 
-def padded(rows: Sequence[Sequence[int]], *, fill: int) -> Tensor:
+def padded(rows: Sequence[Sequence[int] | np.ndarray], *, fill: int) -> Tensor:
     """Rows of ids as one tensor [rows, longest], filled up at the end."""
     longest = max((len(row) for row in rows), default=0)
     table = np.full((len(rows), longest), fill, dtype=np.int64)
