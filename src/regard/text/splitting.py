@@ -60,7 +60,8 @@ def split(
         if len(held) + len(indices) <= wanted:
             held.update(indices)
     if not held:
-        held = set(min(order, key=len))
+        smallest = min(order, key=len)
+        held = set(smallest)
     kept = [index for index in range(len(keys)) if index not in held]
     return examples.select(kept), examples.select(sorted(held))
 
