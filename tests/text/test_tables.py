@@ -145,8 +145,8 @@ def test_too_many_bad_rows_are_an_error_that_says_what_was_read(tmp_path) -> Non
     with pytest.raises(FormatError) as raised:
         read_labelled(path)
     assert str(raised.value) == (
-        f"read_labelled(): {path} must hold labelled texts, but 2 of 3 rows are bad: 3 columns instead of 2 (lines 3, 4); "
-        "more than `max_bad_share` (0.5) allows.\n"
+        f"read_labelled(): {path} must hold labelled texts, but 2 of 3 rows are bad: "
+        "3 columns instead of 2 (lines 3, 4); more than `max_bad_share` (0.5) allows.\n"
         "  hint: text is column 1 'text', label is column 2 'label' (line 1 is a header)"
     )
     assert len(read_labelled(path, options=ReadOptions(max_bad_share=0.7))) == 1
