@@ -81,7 +81,7 @@ def test_what_is_asked_counts_and_not_the_answer() -> None:
         ({"count": 1, "group": [1, 2]}, "`group` must be one value for each of 3 examples, but is 2 values."),
         (
             {"count": 1, "group": [1, 1, 1]},
-            "`group` must be at least 2 different groups, but is the same for all examples.",  # noqa,
+            "`group` must be at least 2 different groups, but is the same for all examples.",
         ),
     ],
 )
