@@ -71,6 +71,8 @@ def would_decode(data: bytes, *, around: int) -> dict[str, str]:
             before, after = len(line[: around - start].decode(encoding, "ignore")), line.decode(encoding)
         except UnicodeDecodeError:
             continue
+        if "\0" in after:
+            continue
         found[encoding] = after[max(before - _SHOWN // 2, 0) : before + _SHOWN].strip()
     return found
 

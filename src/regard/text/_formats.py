@@ -17,7 +17,7 @@ _JSON_LINES = (".jsonl", ".ndjson")
 _TABS = (".tsv", ".tab")
 _TOKENS = (".conll", ".conllu", ".conll2003", ".bio", ".iob", ".iob2")
 _TAG = re.compile(r"[BIOESLUM](?:-\S+)?$")
-_TAG_ONLY_INSIDE = re.compile(r"[BIESLUM]-\S+$")
+_INSIDE = re.compile(r"[BIESLUM]-\S+$")
 _DOCUMENT_START = "-DOCSTART-"
 _SHARE_WITH_TABS = 0.9
 _LOOKED_AT = 200
@@ -66,7 +66,7 @@ def _json_format(lines: Sequence[str], suffix: str) -> Format | None:
     named = suffix == ".json" or suffix in _JSON_LINES
     if not named and not first.startswith(("{", "[")):
         return None
-    values = [value for _, value in line_values(enumerate(lines))]
+    values = [value for *_, value in line_values(enumerate(lines))]
     objects = sum(isinstance(value, dict) for value in values)
     if first.startswith("["):
         sure = named or first.startswith("[{") or first == "["
@@ -86,5 +86,7 @@ def _is_tokens(sample: Sequence[str]) -> bool:
     rows = [line.split() for line in lines]
     if len(rows) < 2 or any(len(row) < 2 for row in rows):
         return False
-    all_tags = all(_TAG.match(row[-1]) for row in rows)
-    return all_tags and any(_TAG_ONLY_INSIDE.match(row[-1]) for row in rows)
+    return any(
+        all(_TAG.match(row[column]) for row in rows) and any(_INSIDE.match(row[column]) for row in rows)
+        for column in (-1, -2)
+    )

@@ -6,8 +6,8 @@ import codecs
 import gzip
 import zlib
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from regard.errors import FormatError, message
 from regard.text._encodings import UTF8_MARK, mark_of, marked, unmarked, would_decode
@@ -27,18 +27,18 @@ _HEAD = 1 << 16
 _CHUNK = 1 << 20
 
 
-def open_unpacked(path: Path, *, caller: str) -> BinaryIO:
+def open_unpacked(path: Path, *, caller: str) -> BufferedIOBase:
     """Open a file for reading bytes; what gzip packed is unpacked, whatever the file is called."""
     stream = path.open("rb")
     packed = stream.read(len(_GZIP)) == _GZIP
     stream.seek(0)
-    return cast("BinaryIO", _Unpacked(stream, path, caller)) if packed else stream
+    return _Unpacked(stream, path, caller) if packed else stream
 
 
 class _Unpacked(gzip.GzipFile):
     """A gzip stream that names its file when it is damaged."""
 
-    def __init__(self, stream: BinaryIO, path: Path, caller: str) -> None:
+    def __init__(self, stream: BufferedIOBase, path: Path, caller: str) -> None:
         super().__init__(fileobj=stream)
         self._packed, self._path, self._caller = stream, path, caller
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from regard.errors import FormatError
 from regard.text._formats import format_of
@@ -21,6 +21,8 @@ _PEEKED = 1000
 _LONG = 131_072  # beyond this many characters, a row in quotes that runs over lines is likely an open quote
 _QUOTE = '"'
 _SHOWN = 40
+_WRAPPERS = ("data", "rows", "examples", "records", "items", "samples", "train", "validation", "dev", "test")
+_PARTS = ("messages", "conversations", "conversation", "dialog", "dialogue", "turns", "paragraphs", "qas")
 
 
 class Rows:
@@ -113,35 +115,40 @@ class Rows:
             self._gathering.note(f"the row on line {row.line:,} has {size}: unbalanced quote?")
 
     def _json(self) -> Iterator[tuple[Place, Row]]:
-        values = line_values(self.file.lines()) if self.format == "jsonl" else text_values(self.file.text())
-        for line, value in values:
-            place = Place(str(self.file.path), line)
+        values = line_values(self.file.lines()) if self.format == "jsonl" else _unwrapped(self.file.text())
+        for line, within, value in values:
+            place = Place(str(self.file.path), line, within)
             if value is None and self.format == "jsonl":
                 self._gathering.skip(BLANK, place)
             elif isinstance(value, Malformed):
                 self._gathering.skip(str(value), place)
-            elif not isinstance(value, dict):
-                self._gathering.skip("not a JSON object", place)
-            elif self.format == "json":
-                yield from self._within(value, place)
-            else:
+            elif isinstance(value, dict):
                 yield place, value
-
-    def _within(self, value: Mapping[str, object], place: Place) -> Iterator[tuple[Place, Row]]:
-        """An object, or the objects of its one field that is a list of them."""
-        lists = [(key, inner) for key, inner in value.items() if isinstance(inner, list) and inner]
-        if len(lists) != 1 or not all(isinstance(row, dict) for row in lists[0][1]) or _is_one_row(value):
-            yield place, value
-            return
-        key, rows = lists[0]
-        self._gathering.note(f"the rows are those of the field {key!r}")
-        for index, row in enumerate(rows):
-            yield place._replace(within=f"{key}[{index}]"), row
+            else:
+                self._gathering.skip("not a JSON object", place)
 
 
-def _is_one_row(value: Mapping[str, object]) -> bool:
-    """Whether an object has a text beside its list: a dialog or a question, not a wrapper of rows."""
-    return not {"data", "version"} & set(value) and len(value) > 1
+def _unwrapped(text: str) -> Iterator[tuple[int, str, object]]:
+    """The values of a text: line, place within it and value; where all of it is one object around rows, those."""
+    values = text_values(text)
+    first = next(values, None)
+    second = next(values, None)
+    key = _wrapping(first[1]) if first is not None and second is None else None
+    if first is not None and key is not None:
+        rows = cast("Mapping[str, Sequence[object]]", first[1])[key]
+        yield from ((first[0], f"{key}[{index}]", row) for index, row in enumerate(rows))
+        return
+    for line, value in chain(filter(None, (first, second)), values):
+        yield line, "", value
+
+
+def _wrapping(value: object) -> str | None:
+    """The field of an object that holds rows: named as such, or the only one."""
+    if not isinstance(value, dict):
+        return None
+    lists = [key for key, inner in value.items() if isinstance(inner, list) and inner]
+    named = [key for key in lists if key in _WRAPPERS or (len(value) == 1 and key not in _PARTS)]
+    return named[0] if len(named) == 1 and all(isinstance(row, dict) for row in value[named[0]]) else None
 
 
 def _cut(name: str) -> str:

@@ -31,10 +31,10 @@ class _TwiceError(ValueError):
     """A key stands twice in one object."""
 
 
-def line_values(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Value]]:
-    """One value per line (JSON Lines); lines without anything on them give None."""
+def line_values(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, Value]]:
+    """One value per line (JSON Lines), each all of its line (""); lines without anything on them give None."""
     for number, line in lines:
-        yield number, _value(line) if line.strip() else None
+        yield number, "", _value(line) if line.strip() else None
 
 
 def text_values(text: str) -> Iterator[tuple[int, Value]]:

@@ -26,7 +26,7 @@ _CAPTION = Role("caption", ("caption", "text", "description", "sentence", "æ ‡é¢
 _IDX = b"\0\0\x08"  # unsigned bytes; the fourth byte is the number of dimensions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Picture:
     """An image: a file, or its pixels.
 
@@ -49,7 +49,7 @@ class Picture:
         return found if found.ndim == 3 else found[:, :, None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LabelledImage(Picture):
     """An image and the class it is in.
 
@@ -60,7 +60,7 @@ class LabelledImage(Picture):
     label: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CaptionedImage(Picture):
     """An image and what it shows, in words.
 

@@ -119,8 +119,8 @@ def read_labelled(
         >>> from regard.text import read_labelled
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "reviews.csv"
         >>> _ = path.write_text('label,review\n好,"很好看，推荐"\nbad,"Too long, and dull"\n', encoding="utf-8")
-        >>> [example.label for example in read_labelled(path)]
-        ['好', 'bad']
+        >>> read_labelled(path)[1]
+        Labelled(text='Too long, and dull', label='bad', pair=None)
     """
     given = [Path(path)] if isinstance(path, (str, PathLike)) else [Path(p) for p in path]
     gathering = Gathering[Labelled]("read_labelled", "labelled texts", options or ReadOptions())

@@ -70,6 +70,6 @@ class ReadOptions:
 def is_encoding(name: str) -> bool:
     """Whether Python can decode text by an encoding of this name."""
     try:
-        return isinstance(b"".decode(name), str) and codecs.lookup(name).incrementaldecoder is not None
+        return bool("a".encode(name)) and codecs.lookup(name).incrementaldecoder is not None
     except (LookupError, ValueError):
         return False

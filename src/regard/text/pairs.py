@@ -130,10 +130,10 @@ def _aligned(paths: Sequence[Path], gathering: Gathering[TextPair]) -> Iterator[
     for source, target in zip_longest(files[0].lines(), files[1].lines()):
         sides = (source, target)
         counts = [count if side is None else side[0] for count, side in zip(counts, sides, strict=True)]
-        texts = ["" if side is None else side[1] for side in sides]
+        texts = [None if side is None else side[1] for side in sides]
         odd = odd or _oddness(paths, max(counts), texts)
         if source is not None and target is not None:
-            yield Place(str(paths[0]), source[0]), texts[0], texts[1]
+            yield Place(str(paths[0]), source[0]), source[1], target[1]
     if counts[0] != counts[1]:
         held = f"{paths[0]} has {counts[0]:,} and {paths[1]} has {counts[1]:,}"
         problem = f"`path` must be two files of as many lines, but {held}."
@@ -141,11 +141,14 @@ def _aligned(paths: Sequence[Path], gathering: Gathering[TextPair]) -> Iterator[
         raise FormatError(message(gathering.caller, problem, hint=hint))
 
 
-def _oddness(paths: Sequence[Path], number: int, texts: Sequence[str]) -> str:
+def _oddness(paths: Sequence[Path], number: int, texts: Sequence[str | None]) -> str:
     """What is suspicious about a line of two files: blank on one side, or a character that some take for a line end."""
     for path, text, other in zip(paths, texts, reversed(texts), strict=True):
-        if not text.strip() and other.strip():
-            return f"look at line {number:,} first: it is blank in {path.name} only."
+        if text is None:
+            continue
+        if not text.strip() and (other is None or other.strip()):
+            where = f"line {number:,} first: it is blank in {path.name}"
+            return f"look at {where}{', and the other file ends before it' if other is None else ' only'}."
         found = next((character for character in _ODD if character in text), None)
         if found is not None:
             return f"look at line {number:,} of {path.name} first: it holds {_ODD[found]}, which is no line end."
