@@ -1,1 +1,1 @@
-"""Training a model, and what a trained model is measured by."""
+"""Training: examples become a model, and can be stopped and gone on with at any moment."""
