@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -138,50 +138,65 @@ def extractive_oracle(sentences: Sequence[str], references: Sequence[str], *, co
     return _joined([sentences[index] for index in chosen])
 
 
-def overlap_answer(question: str, context: str, *, longest: int = 10, around: int = 10) -> str:
+def overlap_answer(question: str, context: str, *, longest: int = 20, nearness: float = 0.9) -> str:
     """The words that stand where a context agrees best with a question, and that the question lacks.
 
-        value of a place = Σ over the words from `around` before it to `around` after it, if they are in the question,
-                           of log(1 + 1 / how often the context has the word)
+        value = Σ over places of the question's words of nearness^distance · log(1 + 1 / how often the context has it)
 
-    Of all runs of at most ``longest`` words without any of the question's, within one sentence, the one with the
-    greatest value is the answer; of equals the longest, then the first. No learning, and no understanding.
+    The context is cut into runs of words, at its sentence ends and at every word of the question. The run around which
+    the value is greatest is the answer; of equals the longest, then the first. No learning, and no understanding.
 
     Args:
         question: The question.
         context: Where the answer is looked for.
-        longest: In words; in Chinese, characters.
-        around: How far the neighbourhood reaches, in words.
+        longest: In words; in Chinese, characters. Longer runs are cut off.
+        nearness: How much a word of the question counts at each step further away, 0 to 1.
 
     Returns:
         A part of the context, as it is written; empty when every word of it is in the question.
 
     Raises:
-        ConfigError: A length is less than 1.
+        ConfigError: An option is out of range.
 
     Source:
-        After the sliding windows of Richardson et al. 2013 (MCTest) and Rajpurkar et al. 2016 (SQuAD).
+        After the distance-based windows of Richardson et al. 2013 (MCTest) and Rajpurkar et al. 2016 (SQuAD).
     """
-    problems = [
-        must_be(name, "at least 1", length) for name, length in (("longest", longest), ("around", around)) if length < 1
-    ]
+    problems = [] if longest >= 1 else [must_be("longest", "at least 1", longest)]
+    if not 0 < nearness <= 1:
+        problems.append(must_be("nearness", "more than 0 and at most 1", nearness))
     if problems:
         raise all_problems("overlap_answer", problems)
     spans = word_spans(context)
     words = [context[start:end].lower() for start, end in spans]
     asked = {question[start:end].lower() for start, end in word_spans(question)}
     number = Counter(words)
-    shared = list(accumulate((math.log1p(1 / number[word]) * (word in asked) for word in words), initial=0.0))
+    values = [math.log1p(1 / number[word]) if word in asked else 0.0 for word in words]
+    before = _nearby(values, nearness)
+    after = _nearby(values[::-1], nearness)[::-1]
     best, answer = (-1.0, 0), ""
-    for first in range(len(words)):
-        for last in range(first, min(first + longest, len(words))):
-            start, end = spans[first][0], spans[last][1]
-            if words[last] in asked or _SENTENCE_END.search(context, start, end):
-                break
-            value = shared[min(last + 1 + around, len(words))] - shared[max(first - around, 0)]
-            if (value, last - first) > best:
-                best, answer = (value, last - first), context[start:end]
+    for first, end in _runs(context, spans, [word in asked for word in words]):
+        length = min(end - first, longest)
+        value = before[first] + after[end]
+        if (value, length) > best:
+            best, answer = (value, length), context[spans[first][0] : spans[first + length - 1][1]]
     return answer
+
+
+def _nearby(values: Sequence[float], nearness: float) -> list[float]:
+    """For every gap between words the sum of the values before it, each less by every step away."""
+    return list(accumulate(values, lambda total, value: (total + value) * nearness, initial=0.0))
+
+
+def _runs(context: str, spans: Sequence[tuple[int, int]], taken: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """First word and end of every run of words that are not taken, within a sentence."""
+    first = 0
+    for place in range(len(spans) + 1):
+        over = place == len(spans)
+        ends = not over and place > first and _SENTENCE_END.search(context, spans[place - 1][1], spans[place][0] + 1)
+        if over or taken[place] or ends:
+            if place > first:
+                yield first, place
+            first = place if ends and not taken[place] else place + 1
 
 
 _SENTENCE_END = re.compile(r"[。！？!?\n]|\.\s")
