@@ -72,6 +72,12 @@ def test_the_best_reference_counts_for_each_kind():
     assert ours.rouge_l.f1 == pytest.approx(4 / 6)
 
 
+def test_the_best_reference_is_that_of_the_best_f1():
+    long, short = "a b c d e f g h i j k l", "a b c"
+    ours = rouge(["a b c d"], [[long, short]]).rouge1
+    assert (ours.precision, ours.recall, ours.f1) == (3 / 4, 1, pytest.approx(6 / 7))
+
+
 def test_a_corpus_is_the_mean_of_its_segments():
     ours = rouge(["a b", "x y", ""], ["a b", "x z", "q"])
     assert ours.rouge1.segments == (1, 0.5, 0)
