@@ -172,7 +172,7 @@ _DROPPED = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》�
 
 # Signs that say something (per cent, currencies, degrees) are words of their own; other signs separate.
 _PIECE = regex.compile(
-    rf"{UNSPACED}\p{{M}}*|\p{{Nd}}+(?:[.,]\p{{Nd}}+)+|(?:(?!{UNSPACED})[\p{{L}}\p{{M}}\p{{N}}])+|[%‰#&@\p{{Sc}}\p{{So}}]"
+    rf"{UNSPACED}\p{{M}}*|\d+(?:[.,]\d+)+|(?:(?!{UNSPACED})[\p{{L}}\p{{M}}\p{{N}}])+|[%‰#&@\p{{Sc}}\p{{So}}]"
 )
 
 
