@@ -30,7 +30,10 @@ def test_the_check_above_sees_torch_when_a_name_needs_it() -> None:
     assert "torch" in _loaded_by("import regard; regard.Causal")
 
 
-@pytest.mark.parametrize("package", ["regard.errors", "regard.records", "regard.text", "regard.view"])
+LIGHT = ["regard.errors", "regard.records", "regard.text", "regard.view", "regard.train.metrics"]
+
+
+@pytest.mark.parametrize("package", LIGHT)
 def test_light_packages_do_not_load_torch(package: str) -> None:
     assert _loaded_by(f"import {package}").isdisjoint({"torch", "transformers"})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pkgutil
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -13,14 +14,21 @@ GOLDEN = Path(__file__).parent / "golden" / "public_names.txt"
 
 
 def _public() -> list[str]:
-    """Every name in ``__all__`` of regard and its packages, as ``package.name``."""
-    packages = [
-        "regard",
-        *(f"regard.{found.name}" for found in pkgutil.iter_modules(regard.__path__) if not found.name.startswith("_")),
-    ]
+    """Every name in ``__all__`` of regard and its packages, at any depth, as ``package.name``."""
     return sorted(
-        f"{package}.{name}" for package in packages for name in getattr(import_module(package), "__all__", [])
+        f"{package}.{name}"
+        for package in _packages("regard")
+        for name in getattr(import_module(package), "__all__", [])
     )
+
+
+def _packages(name: str) -> Iterator[str]:
+    """A package or module and, if it is a package, all it holds that is public."""
+    yield name
+    inside = getattr(import_module(name), "__path__", ())
+    for found in pkgutil.iter_modules(inside):
+        if not found.name.startswith("_"):
+            yield from _packages(f"{name}.{found.name}")
 
 
 def test_public_names_are_the_promised_ones() -> None:

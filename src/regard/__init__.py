@@ -70,7 +70,7 @@ _HOMES = {
         "UnsupportedError",
     ),
 }
-_PACKAGES = ("bench", "errors", "hf", "lens", "models", "nn", "ops", "records", "text", "view")
+_PACKAGES = ("bench", "errors", "hf", "lens", "models", "nn", "ops", "records", "text", "train", "view")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = sorted(_HOME_OF)

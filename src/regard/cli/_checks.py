@@ -15,7 +15,7 @@ import torch
 from regard import __version__, ops
 from regard.errors import BackendUnavailableError, ConfigError
 
-_PACKAGES = ("torch", "numpy", "safetensors", "transformers", "tokenizers")
+_PACKAGES = ("torch", "numpy", "safetensors", "transformers", "tokenizers", "accelerate", "sacrebleu", "scikit-learn")
 _BROWSERS = ("xdg-open", "chromium", "chromium-browser", "google-chrome", "firefox", "open")
 _FEATURES = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd")
 

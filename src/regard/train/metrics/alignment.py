@@ -228,7 +228,7 @@ def _gold(line: str, place: str, lengths: tuple[int, int] | None) -> GoldAlignme
             sure.add(link)
         for side, index, length in zip(("source", "target"), link, lengths or (), strict=False):
             if index >= length:
-                wrong.append(f"{piece} names {side} word {index}, but there are {length} (0 to {length - 1})")
+                wrong.append(f"{piece} names {side} word {index}, counted from 0, but there are {length} words")
     if wrong:
         raise FormatError(message("read_pharaoh", f"{place}: {'; '.join(wrong)}."))
     return GoldAlignment(frozenset(sure), frozenset(possible))

@@ -79,7 +79,8 @@ def exact_match_and_f1(
     ``"squad"``: lower-cased, without ASCII punctuation and the words a, an, the; F1 of the words in common, in any
     order. ``"cmrc"``: lower-cased, without punctuation, cut into Chinese characters, Latin words and numbers; F1 of the
     longest run that both have in common. Both give the figures of the official scripts, with one exception: CMRC's
-    keeps ASCII commas, full stops and the like as words, here they are dropped as their Chinese counterparts are.
+    keeps spaces in an exact match, and brackets, commas and the like of ASCII as words; here they do not count, as
+    their Chinese counterparts do not.
 
     A question without an answer has no gold answers, or only empty ones; it is answered by an empty text, or one of
     nothing but punctuation, and then both figures are 1, else 0 (SQuAD 2.0).
@@ -166,14 +167,17 @@ def _words_in_common(first: list[str], second: list[str]) -> int:
     return (Counter(first) & Counter(second)).total()
 
 
-# Signs that say something (per cent, currencies, degrees) are words of their own; all other signs are dropped.
+# As in CMRC's script, words grow together where these stood: R-S-R is one word.
+_DROPPED = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》…·、「」（）－～『』")
+
+# Signs that say something (per cent, currencies, degrees) are words of their own; other signs separate.
 _PIECE = regex.compile(
-    rf"{UNSPACED}\p{{M}}*|\p{{Nd}}+(?:[.,]\p{{Nd}}+)+|(?:(?!{UNSPACED})[\p{{L}}\p{{M}}\p{{N}}])+|[%‰#&@\p{{Sc}}\p{{So}}]"
+    rf"{UNSPACED}\p{{M}}*|\d+(?:[.,]\d+)+|(?:(?!{UNSPACED})[\p{{L}}\p{{M}}\p{{N}}])+|[%‰#&@\p{{Sc}}\p{{So}}]"
 )
 
 
 def _cmrc_pieces(text: str) -> list[str]:
-    return list(_PIECE.findall(text.lower()))
+    return list(_PIECE.findall(text.lower().translate(_DROPPED)))
 
 
 def _longest_run(first: list[str], second: list[str]) -> int:

@@ -131,7 +131,7 @@ def _places(name: str, side: Classes, labels: Sequence[str], problems: list[str]
     """The place in ``labels`` of every class, or −1 and one more problem."""
     place = {label: index for index, label in enumerate(labels)}
     place_of = [
-        place.get(one, -1) if isinstance(one, str) else int(one) if 0 <= one < len(labels) and one == int(one) else -1
+        place.get(one, -1) if isinstance(one, str) else int(one) if one < len(labels) and one == int(one) else -1
         for one in side
     ]
     unknown = {repr(one): row for row, one in reversed(list(enumerate(side))) if place_of[row] < 0}

@@ -34,7 +34,7 @@ class Statistic:
         return self.score(self.rows.sum(axis=0, dtype=np.float64))
 
 
-Scores = Sequence[float] | Shaped[np.ndarray, " segments"] | Statistic
+Scores = Sequence[float | int] | Shaped[np.ndarray, " segments"] | Statistic
 """One number per segment, whose mean is the score of the whole; or a ``Statistic``."""
 
 
@@ -115,7 +115,8 @@ def bootstrap(scores: Scores, *, samples: int = 1000, confidence: float = 0.95, 
         ConfigError: No segments, a number that is not finite, or options out of range.
 
     Numerics:
-        The same seed gives the same interval. The ends are percentiles, linearly interpolated.
+        The same seed gives the same interval. The ends are percentiles, linearly interpolated. From fewer than some
+        dozens of segments an interval comes out too narrow.
 
     Cost:
         Time samples · segments, memory segments.
@@ -150,8 +151,8 @@ def paired_bootstrap(
         ConfigError: No segments, a number that is not finite, or options out of range.
 
     Source:
-        Koehn 2004; the p-value as Riezler and Maxwell 2005 and sacreBLEU, except that a difference exactly as large as
-        the real one counts against it, so that a system is never better than itself.
+        Koehn 2004; the p-value by shifting, as Noreen 1989. Riezler and Maxwell 2005 and sacreBLEU take the absolute
+        value before they subtract the mean, which counts one tail: their p-values are about half as large.
     """
     caller = "paired_bootstrap"
     one, other = _statistic(caller, "first", first), _statistic(caller, "second", second)

@@ -30,6 +30,15 @@ def words_of(text: str) -> list[str]:
     return list(_WORD.findall(unicodedata.normalize("NFKC", text).lower()))
 
 
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Where the words of a text stand, as it is written: (start, end) in code points.
+
+    Args:
+        text: Any text.
+    """
+    return [found.span() for found in _WORD.finditer(text)]
+
+
 def mostly_han(texts: Iterable[str]) -> bool:
     """Whether more than half of the words of some texts are Chinese characters.
 
