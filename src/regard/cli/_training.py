@@ -101,7 +101,9 @@ def _tell(inputs: Sequence[Any], said: Sequence[Any], out: str | None) -> None:
         for one in said:
             print(one)
         return
-    lines = [json.dumps({"input": given, **asdict(one)}, ensure_ascii=False) for given, one in zip(inputs, said, strict=True)]
+    lines = [
+        json.dumps({"input": given, **asdict(one)}, ensure_ascii=False) for given, one in zip(inputs, said, strict=True)
+    ]
     Path(out).write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"predictions: {out}", file=sys.stderr)
 

@@ -8,18 +8,32 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
+from regard.errors import ConfigError, message, must_be
+
 
 class Wrapper(PreTrainedModel):
-    """What all wrappers share: the inner model, built from the settings of the config."""
+    """What all wrappers share: the inner model, built from the settings of the config.
+
+    Args:
+        config: Of the class ``config_class``.
+
+    Raises:
+        ConfigError: the config is of another class, or holds settings that cannot work.
+    """
 
     base_model_prefix = "model"
     supports_gradient_checkpointing = False
     _supports_sdpa = True
+    config_class: type[Any]
     inner: type[nn.Module]
 
     def __init__(self, config: Any) -> None:
+        if not isinstance(config, self.config_class):
+            problem = must_be("config", f"a {self.config_class.__name__}", f"a {type(config).__name__}")
+            raise ConfigError(message(type(self).__name__, problem))
+        settings = config.settings  # checked before transformers reads any of them
         super().__init__(config)
-        self.model = self.inner(config.settings)
+        self.model = self.inner(settings)
         self.post_init()
 
     def init_weights(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -71,7 +72,11 @@ class RegardForCausalLM(Wrapper, GenerationMixin):
 class _Writer(Wrapper, GenerationMixin):
     """A wrapper of a model that reads a source once and writes with it in view."""
 
-    def read(self, source: Any, attention_mask: Tensor | None) -> Tensor:
+    def source_keep(self, source: Any, attention_mask: Tensor | None) -> Tensor | None:
+        """Which of the source is real; None if all of it is."""
+        return _keep(attention_mask)
+
+    def read(self, source: Any, source_keep: Tensor | None) -> Tensor:
         """Encode the source."""
         raise NotImplementedError
 
@@ -90,25 +95,30 @@ class _Writer(Wrapper, GenerationMixin):
         *,
         decoder_input_ids: Tensor | None,
         decoder_attention_mask: Tensor | None,
-        encoder_outputs: BaseModelOutput | None,
+        encoder_outputs: Any | None,
         cache: Cache | None,
         labels: Tensor | None,
         use_cache: bool | None,
         num_items_in_batch: Any,
     ) -> Seq2SeqLMOutput:
         if decoder_input_ids is None and labels is not None:
-            decoder_input_ids = shifted_right(labels, start=self.config.bos_id, pad_id=self.config.pad_id)
+            decoder_input_ids = shifted_right(
+                labels, start=self.config.decoder_start_token_id, pad_id=self.config.pad_id
+            )
         if cache is None and use_cache:
             own, cross = DynamicCache(config=self.config), DynamicCache(config=self.config)
             cache = EncoderDecoderCache(own, cross)
         if decoder_input_ids is None or (source is None and encoder_outputs is None):
             problem = "a source (or encoder_outputs) and decoder_input_ids (or labels) must be given."
             raise ConfigError(message(type(self).__name__, problem))
-        memory: Any = encoder_outputs[0] if encoder_outputs is not None else self.read(source, attention_mask)
+        if encoder_outputs is None:
+            encoder_outputs = self.get_encoder()(source, attention_mask)
+        memory: Any = encoder_outputs[0]
+        keep = getattr(encoder_outputs, "source_keep", None) if attention_mask is None else attention_mask != 0
         logits = self.write(
             decoder_input_ids,
             memory,
-            _keep(attention_mask),
+            keep,
             keep=_all_real(decoder_input_ids, cache) if decoder_attention_mask is None else decoder_attention_mask != 0,
             kv_cache=_ours(cache, self.config),
         )
@@ -131,6 +141,17 @@ class _Writer(Wrapper, GenerationMixin):
         return {"decoder_input_ids": new, "attention_mask": attention_mask, "cache": cache, **passed}
 
 
+@dataclass
+class ReadSource(BaseModelOutput):
+    """A source as it was read, and which of it is real: ``generate`` hands on no mask that nobody gave.
+
+    Args:
+        source_keep: True for a real token; None if all are.
+    """
+
+    source_keep: Tensor | None = None
+
+
 class _Reader:
     """What ``generate`` takes for an encoder."""
 
@@ -139,10 +160,11 @@ class _Reader:
 
     def forward(
         self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, **kwargs: Any
-    ) -> BaseModelOutput:
+    ) -> ReadSource:
         """Encode a source, ids or pixels."""
         source = kwargs["pixel_values"] if input_ids is None else input_ids
-        return BaseModelOutput(last_hidden_state=self._writer.read(source, attention_mask))
+        keep = self._writer.source_keep(source, attention_mask)
+        return ReadSource(last_hidden_state=self._writer.read(source, keep), source_keep=keep)
 
     __call__ = forward
 
@@ -153,9 +175,16 @@ class RegardForConditionalGeneration(_Writer):
     config_class = RegardSeq2SeqConfig
     inner = Seq2Seq
 
-    def read(self, source: Any, attention_mask: Tensor | None) -> Tensor:
+    def source_keep(self, source: Any, attention_mask: Tensor | None) -> Tensor | None:
+        """What the mask says; without one, all that is not ``pad_id``."""
+        if attention_mask is None and self.config.pad_id is not None:
+            real: Tensor = source != self.config.pad_id
+            return real
+        return _keep(attention_mask)
+
+    def read(self, source: Any, source_keep: Tensor | None) -> Tensor:
         """Encode the source."""
-        memory: Tensor = self.model.read(source, keep=_keep(attention_mask))
+        memory: Tensor = self.model.read(source, keep=source_keep)
         return memory
 
     def write(self, target: Tensor, memory: Tensor, source_keep: Tensor | None, **options: Any) -> Tensor:
@@ -169,7 +198,7 @@ class RegardForConditionalGeneration(_Writer):
         attention_mask: Tensor | None = None,
         decoder_input_ids: Int[Tensor, "batch length"] | None = None,
         decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: BaseModelOutput | None = None,
+        encoder_outputs: Any | None = None,
         cache: Cache | None = None,
         labels: Int[Tensor, "batch length"] | None = None,
         use_cache: bool | None = None,
@@ -188,8 +217,6 @@ class RegardForConditionalGeneration(_Writer):
             use_cache: Whether to make a cache where none is given.
             **kwargs: ``num_items_in_batch`` of ``Trainer``, by which the loss is divided.
         """
-        if attention_mask is None and input_ids is not None and self.config.pad_id is not None:
-            attention_mask = input_ids != self.config.pad_id
         return self._forward(
             input_ids,
             attention_mask,
@@ -211,7 +238,7 @@ class RegardForImageCaptioning(_Writer):
     main_input_name = "pixel_values"
     input_modalities = ["image"]  # noqa: RUF012
 
-    def read(self, source: Any, attention_mask: Tensor | None) -> Tensor:
+    def read(self, source: Any, source_keep: Tensor | None) -> Tensor:
         """Encode the image."""
         memory: Tensor = self.model.image(source)
         return memory
@@ -226,7 +253,7 @@ class RegardForImageCaptioning(_Writer):
         pixel_values: Float[Tensor, "batch channels height width"] | None = None,
         decoder_input_ids: Int[Tensor, "batch length"] | None = None,
         decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: BaseModelOutput | None = None,
+        encoder_outputs: Any | None = None,
         cache: Cache | None = None,
         labels: Int[Tensor, "batch length"] | None = None,
         use_cache: bool | None = None,

@@ -1,7 +1,7 @@
 """What a person's own data becomes: models that translate, classify and write, trained, evaluated and looked at alike.
 
-    outcome = regard.tasks.train("classify", "reviews.tsv", "model", minutes=5)
-    regard.tasks.predict("model", ["The plot is thin."])
+outcome = regard.tasks.train("classify", "reviews.tsv", "model", minutes=5)
+regard.tasks.predict("model", ["The plot is thin."])
 """
 
 from regard.tasks.registry import TASKS as TASKS

@@ -100,4 +100,6 @@ def _info(folder: Path) -> TaskInfo:
         options = ReadOptions(**kept.pop("options"))
         return TaskInfo(**{**kept, "labels": tuple(kept["labels"]), "options": options})
     except (ValueError, TypeError, KeyError) as error:
-        raise FormatError(message("load", f"{path} must say what the model does, but cannot be read ({error}).")) from error
+        raise FormatError(
+            message("load", f"{path} must say what the model does, but cannot be read ({error}).")
+        ) from error

@@ -186,7 +186,9 @@ def _divided(
         held_out = task.read(valid, options)
         told.note(held_out.report())
         if not len(examples) or not len(held_out):
-            raise ConfigError(message("train", "the data and the validation data must hold examples, but one is empty."))
+            raise ConfigError(
+                message("train", "the data and the validation data must hold examples, but one is empty.")
+            )
         return examples, held_out
     if len(examples) < task.fewest:
         wanted = f"at least {task.fewest} examples, of which some are held out"
@@ -243,9 +245,7 @@ def new_tokenizer(texts: Any, *, kind: str, size: int, pairs: bool) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=backend, **names, model_input_names=inputs, **literal)
 
 
-def _numbers(
-    task: Task[Any, Any], trained: Trained, examples: Examples[Any], told: Watcher, *, seed: int
-) -> TrainData:
+def _numbers(task: Task[Any, Any], trained: Trained, examples: Examples[Any], told: Watcher, *, seed: int) -> TrainData:
     """Examples as numbers, without those that are too long for the model."""
     data, left_out = task.data(trained, examples, seed=seed)
     limit = trained.info.max_tokens

@@ -55,7 +55,13 @@ class Translate(Task[TextPair, Translation]):
         "base": Preset(
             {"embed_dim": 512, "num_heads": 8, "num_layers": 6, "ff_dim": 2048, "dropout_p": 0.1},
             vocab_size=16000,
-            training={"batch_tokens": 8000, "learning_rate": 7e-4, "warmup": 4000, "label_smoothing": 0.1, "epochs": 20},
+            training={
+                "batch_tokens": 8000,
+                "learning_rate": 7e-4,
+                "warmup": 4000,
+                "label_smoothing": 0.1,
+                "epochs": 20,
+            },
             max_tokens=512,
         ),
     }

@@ -129,7 +129,9 @@ def _generate(trained: Trained, rows: Sequence[Mapping[str, list[int]]], options
 def _encode_targets(tokenizer: Any, targets: Sequence[str]) -> list[list[int]]:
     if not targets:
         return []
-    ids: list[list[int]] = tokenizer(text_target=list(targets), truncation=False, padding=False, verbose=False).input_ids
+    ids: list[list[int]] = tokenizer(
+        text_target=list(targets), truncation=False, padding=False, verbose=False
+    ).input_ids
     return ids
 
 

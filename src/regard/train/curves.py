@@ -26,7 +26,9 @@ class Recorder(Watcher):
     def moment(self, moment: Moment) -> None:
         """Loss, rate and speed."""
         self.moments.append(moment)
-        self._write(moment.step, loss=moment.loss, rate=moment.learning_rate, targets_per_second=moment.tokens_per_second)
+        self._write(
+            moment.step, loss=moment.loss, rate=moment.learning_rate, targets_per_second=moment.tokens_per_second
+        )
         self._told.moment(moment)
 
     def round(self, figures: dict[str, Any], *, best: bool) -> None:
