@@ -18,6 +18,9 @@ from transformers import (
     AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    DynamicCache,
+    EncoderDecoderCache,
+    StaticCache,
 )
 
 import regard
@@ -171,15 +174,54 @@ def test_a_writer_with_a_source_generates_the_same_with_every_cache(cache: str, 
     assert torch.equal(seq2seq().generate(source, **GENERATE), masked)
 
 
+@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize("cache", ["static", "dynamic"])
+@pytest.mark.parametrize("kind", ["seq2seq", "captions"])
+def test_a_window_over_the_text_cuts_nothing_of_the_source(kind: str, cache: str, num_beams: int) -> None:
+    torch.manual_seed(0)
+    source = words(2, 9)
+    source[1, 6:] = 0
+    if kind == "seq2seq":
+        model, inputs = seq2seq(window=4, positions="rotary"), {"input_ids": source}
+    else:
+        model = sharpened(RegardForImageCaptioning(RegardCaptionConfig(**PIXELS, window=3)))
+        inputs = {"pixel_values": torch.randn(2, 1, 8, 8)}
+    wanted = {**GENERATE, **inputs, "num_beams": num_beams}
+    plain = model.generate(use_cache=False, **wanted)
+    assert torch.equal(model.generate(cache_implementation=cache, **wanted), plain)
+
+
+@pytest.mark.parametrize("room", [None, 7, 12])
+def test_a_cache_of_the_caller_keeps_the_whole_source(room: int | None) -> None:
+    model, source, target = seq2seq(window=3), words(2, 7), words(2, 6)
+    source[1, 5:] = 0
+    whole = model(source, decoder_input_ids=target).logits
+    config = model.config
+    new = DynamicCache(config=config), DynamicCache(config=config)
+    cache = EncoderDecoderCache(new[0], new[1] if room is None else StaticCache(config=config, max_cache_len=room))
+    first = model(source, decoder_input_ids=target[:, :4], cache=cache)
+    torch.testing.assert_close(first.logits, whole[:, :4], atol=1e-5, rtol=1e-4)
+    for at in (4, 5):
+        step = model(
+            encoder_outputs=(first.encoder_last_hidden_state,),
+            attention_mask=(source != 0).long(),
+            decoder_input_ids=target[:, at : at + 1],
+            cache=cache,
+        )
+        torch.testing.assert_close(step.logits, whole[:, at : at + 1], atol=1e-5, rtol=1e-4)
+    assert [layer.keys.shape[2] for layer in cache.cross_attention_cache.layers] == [7, 7]
+
+
 def test_j7_one_beam_is_greedy_and_nothing_is_written_after_the_end() -> None:
     model, tokens = causal(), words(3, 4)
     greedy = model.generate(tokens, **GENERATE)
     assert torch.equal(model.generate(tokens, num_beams=1, **GENERATE), greedy)
     end = int(greedy[0, 6])
-    found = model.generate(tokens, **{**GENERATE, "eos_token_id": end})
-    for row in found[:, 4:].tolist():
-        if end in row:
-            assert set(row[row.index(end) + 1 :]) <= {0}
+    found = causal(eos_id=end).generate(tokens, max_new_tokens=9)  # as a person calls it: the model knows its end
+    first = [row.index(end) if end in row else 8 for row in greedy[:, 4:].tolist()]
+    assert found.shape[1] == 4 + max(first) + 1
+    for row, whole, at in zip(found[:, 4:].tolist(), greedy[:, 4:].tolist(), first, strict=True):
+        assert row == whole[: at + 1] + [0] * (max(first) - at)
     best = model.generate(
         tokens, num_beams=3, num_return_sequences=3, output_scores=True, return_dict_in_generate=True, **GENERATE
     )

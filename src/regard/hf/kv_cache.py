@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 from transformers import Cache, EncoderDecoderCache
+from transformers.cache_utils import DynamicLayer, StaticLayer
 
 from regard.nn import CachedKeys, KeyValueCache, LayerCache
 
@@ -72,5 +73,19 @@ class _SourceLayer(LayerCache):
     @source.setter
     def source(self, projected: tuple[Tensor, Tensor] | None) -> None:
         if projected is not None and isinstance(self.cache, EncoderDecoderCache):
-            self.cache.cross_attention_cache.update(*projected, self.index)
+            cross: Any = self.cache.cross_attention_cache
+            if self.index < len(cross.layers):
+                cross.layers[self.index] = _whole(cross.layers[self.index], projected[0].shape[2])
+            cross.update(*projected, self.index)
             self.cache.is_updated[self.index] = True
+
+
+def _whole(layer: Any, length: int) -> Any:
+    """The layer, or one of its kind that keeps a source of this length, all of it and nothing else.
+
+    transformers makes the layers for a source as it makes those for the text, which slide where there is a window.
+    """
+    slides, room = layer.is_sliding, getattr(layer, "max_cache_len", None)
+    if room is not None:
+        return StaticLayer(length) if slides or room != length else layer
+    return DynamicLayer() if slides else layer

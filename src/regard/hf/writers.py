@@ -1,0 +1,300 @@
+"""Our models that write, in transformers: language models, and those with a source or an image in view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin
+from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPast, Seq2SeqLMOutput
+
+from regard.errors import ConfigError, message
+from regard.hf.config import RegardCaptionConfig, RegardDecoderConfig, RegardSeq2SeqConfig
+from regard.hf.kv_cache import TransformersCache
+from regard.hf.losses import shifted_right, token_loss
+from regard.hf.wrapper import Wrapper
+from regard.models import CaptionModel, DecoderLM, Seq2Seq
+
+
+class RegardForCausalLM(Wrapper, GenerationMixin):
+    """``regard.models.DecoderLM`` in transformers."""
+
+    config_class = RegardDecoderConfig
+    inner = DecoderLM
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        attention_mask: Tensor | None = None,
+        cache: Cache | None = None,
+        labels: Int[Tensor, "batch length"] | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """Logits of the next token, and with ``labels`` (the tokens themselves; −100 is left out) the loss.
+
+        Args:
+            input_ids: Tokens; with a cache those it has not seen.
+            attention_mask: 1 for a real token, over all tokens so far; by default all are (as in all of transformers).
+            cache: What the model has seen; it is filled.
+            labels: What the loss compares; they are shifted here.
+            use_cache: Whether to make a cache where none is given.
+            **kwargs: ``num_items_in_batch`` of ``Trainer``, by which the loss is divided.
+        """
+        if cache is None and use_cache:
+            cache = DynamicCache(config=self.config)
+        keep = _all_real(input_ids, cache) if attention_mask is None else attention_mask != 0
+        logits = self.model(input_ids, keep=keep, kv_cache=_ours(cache, self.config))
+        loss = None if labels is None else token_loss(logits[:, :-1], labels[:, 1:], kwargs.get("num_items_in_batch"))
+        return CausalLMOutputWithPast(loss=loss, logits=logits, cache=cache)
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: Tensor,
+        next_sequence_length: int | None = None,
+        cache: Cache | None = None,
+        attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """The new tokens, the cache, and the mask as it is: our masks need no four dimensions."""
+        new = input_ids if next_sequence_length is None else input_ids[:, -next_sequence_length:]
+        return {
+            "input_ids": new,
+            "attention_mask": attention_mask,
+            "cache": cache,
+            "use_cache": kwargs.get("use_cache"),
+        }
+
+
+class _Writer(Wrapper, GenerationMixin):
+    """A wrapper of a model that reads a source once and writes with it in view."""
+
+    def source_keep(self, source: Any, attention_mask: Tensor | None) -> Tensor | None:
+        """Which of the source is real; None if all of it is."""
+        return _keep(attention_mask)
+
+    def read(self, source: Any, source_keep: Tensor | None) -> Tensor:
+        """Encode the source."""
+        raise NotImplementedError
+
+    def write(self, target: Tensor, memory: Tensor, source_keep: Tensor | None, **options: Any) -> Tensor:
+        """Logits of the target's next tokens."""
+        raise NotImplementedError
+
+    def get_encoder(self, modality: str | None = None) -> Any:
+        """What ``generate`` calls to read the source."""
+        return _Reader(self)
+
+    def _forward(
+        self,
+        source: Tensor | None,
+        attention_mask: Tensor | None,
+        *,
+        decoder_input_ids: Tensor | None,
+        decoder_attention_mask: Tensor | None,
+        encoder_outputs: Any | None,
+        cache: Cache | None,
+        labels: Tensor | None,
+        use_cache: bool | None,
+        num_items_in_batch: Any,
+    ) -> Seq2SeqLMOutput:
+        if decoder_input_ids is None and labels is not None:
+            decoder_input_ids = shifted_right(
+                labels, start=self.config.decoder_start_token_id, pad_id=self.config.pad_id
+            )
+        if cache is None and use_cache:
+            own, cross = DynamicCache(config=self.config), DynamicCache(config=self.config)
+            cache = EncoderDecoderCache(own, cross)
+        if decoder_input_ids is None or (source is None and encoder_outputs is None):
+            problem = "a source (or encoder_outputs) and decoder_input_ids (or labels) must be given."
+            raise ConfigError(message(type(self).__name__, problem))
+        if encoder_outputs is None:
+            encoder_outputs = self.get_encoder()(source, attention_mask)
+        memory: Any = encoder_outputs[0]
+        keep = getattr(encoder_outputs, "source_keep", None) if attention_mask is None else attention_mask != 0
+        logits = self.write(
+            decoder_input_ids,
+            memory,
+            keep,
+            keep=_all_real(decoder_input_ids, cache) if decoder_attention_mask is None else decoder_attention_mask != 0,
+            kv_cache=_ours(cache, self.config),
+        )
+        loss = None if labels is None else token_loss(logits, labels, num_items_in_batch)
+        kept: Any = cache
+        return Seq2SeqLMOutput(loss=loss, logits=logits, cache=kept, encoder_last_hidden_state=memory)
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: Tensor,
+        next_sequence_length: int | None = None,
+        cache: Cache | None = None,
+        attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """The new target tokens, the cache, and the source as it was read."""
+        new = input_ids if next_sequence_length is None else input_ids[:, -next_sequence_length:]
+        names = ("encoder_outputs", "decoder_attention_mask", "use_cache")
+        passed = {name: kwargs.get(name) for name in names}
+        return {"decoder_input_ids": new, "attention_mask": attention_mask, "cache": cache, **passed}
+
+
+@dataclass
+class ReadSource(BaseModelOutput):
+    """A source as it was read, and which of it is real: ``generate`` hands on no mask that nobody gave.
+
+    Args:
+        source_keep: True for a real token; None if all are.
+    """
+
+    source_keep: Tensor | None = None
+
+
+class _Reader:
+    """What ``generate`` takes for an encoder."""
+
+    def __init__(self, writer: _Writer) -> None:
+        self._writer = writer
+
+    def forward(
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, **kwargs: Any
+    ) -> ReadSource:
+        """Encode a source, ids or pixels."""
+        source = kwargs["pixel_values"] if input_ids is None else input_ids
+        keep = self._writer.source_keep(source, attention_mask)
+        return ReadSource(last_hidden_state=self._writer.read(source, keep), source_keep=keep)
+
+    __call__ = forward
+
+
+class RegardForConditionalGeneration(_Writer):
+    """``regard.models.Seq2Seq`` in transformers."""
+
+    config_class = RegardSeq2SeqConfig
+    inner = Seq2Seq
+
+    def source_keep(self, source: Any, attention_mask: Tensor | None) -> Tensor | None:
+        """What the mask says; without one, all that is not ``pad_id``."""
+        if attention_mask is None and self.config.pad_id is not None:
+            real: Tensor = source != self.config.pad_id
+            return real
+        return _keep(attention_mask)
+
+    def read(self, source: Any, source_keep: Tensor | None) -> Tensor:
+        """Encode the source."""
+        memory: Tensor = self.model.read(source, keep=source_keep)
+        return memory
+
+    def write(self, target: Tensor, memory: Tensor, source_keep: Tensor | None, **options: Any) -> Tensor:
+        """Logits of the target's next tokens."""
+        logits: Tensor = self.model.write(target, memory, source_keep=source_keep, **options)
+        return logits
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch source_len"] | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Int[Tensor, "batch length"] | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: Any | None = None,
+        cache: Cache | None = None,
+        labels: Int[Tensor, "batch length"] | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """Logits of the target's next tokens, and with ``labels`` (the target; −100 is left out) the loss.
+
+        Args:
+            input_ids: The source.
+            attention_mask: 1 for a real source token; by default all that are not padding.
+            decoder_input_ids: The target so far; made from ``labels`` where only those are given.
+            decoder_attention_mask: 1 for a real target token, over all so far.
+            encoder_outputs: The source as it was read, in place of ``input_ids``.
+            cache: What the decoder has seen; it is filled.
+            labels: What is to be written.
+            use_cache: Whether to make a cache where none is given.
+            **kwargs: ``num_items_in_batch`` of ``Trainer``, by which the loss is divided.
+        """
+        return self._forward(
+            input_ids,
+            attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            cache=cache,
+            labels=labels,
+            use_cache=use_cache,
+            num_items_in_batch=kwargs.get("num_items_in_batch"),
+        )
+
+
+class RegardForImageCaptioning(_Writer):
+    """``regard.models.CaptionModel`` in transformers."""
+
+    config_class = RegardCaptionConfig
+    inner = CaptionModel
+    main_input_name = "pixel_values"
+    input_modalities = ["image"]  # noqa: RUF012
+
+    def read(self, source: Any, source_keep: Tensor | None) -> Tensor:
+        """Encode the image."""
+        memory: Tensor = self.model.image(source)
+        return memory
+
+    def write(self, target: Tensor, memory: Tensor, source_keep: Tensor | None, **options: Any) -> Tensor:
+        """Logits of the caption's next tokens."""
+        logits: Tensor = self.model.write(target, memory, **options)
+        return logits
+
+    def forward(
+        self,
+        pixel_values: Float[Tensor, "batch channels height width"] | None = None,
+        decoder_input_ids: Int[Tensor, "batch length"] | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: Any | None = None,
+        cache: Cache | None = None,
+        labels: Int[Tensor, "batch length"] | None = None,
+        use_cache: bool | None = None,
+        attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """Logits of the caption's next tokens, and with ``labels`` the loss.
+
+        Args:
+            pixel_values: The images.
+            decoder_input_ids: The caption so far; made from ``labels`` where only those are given.
+            decoder_attention_mask: 1 for a real token of the caption, over all so far.
+            encoder_outputs: The image as it was read, in place of ``pixel_values``.
+            cache: What the decoder has seen; it is filled.
+            labels: What is to be written; −100 is left out.
+            use_cache: Whether to make a cache where none is given.
+            attention_mask: Not used: every patch is real.
+            **kwargs: ``num_items_in_batch`` of ``Trainer``, by which the loss is divided.
+        """
+        return self._forward(
+            pixel_values,
+            None,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            cache=cache,
+            labels=labels,
+            use_cache=use_cache,
+            num_items_in_batch=kwargs.get("num_items_in_batch"),
+        )
+
+
+def _keep(attention_mask: Tensor | None) -> Tensor | None:
+    return None if attention_mask is None else attention_mask != 0
+
+
+def _all_real(tokens: Tensor, cache: Cache | None) -> Tensor:
+    """A mask for a text without padding, or with padding behind it, where no real token sees it."""
+    past = 0 if cache is None else int(cache.get_seq_length())
+    return tokens.new_ones(tokens.shape[0], past + tokens.shape[1], dtype=torch.bool)
+
+
+def _ours(cache: Cache | None, config: Any) -> TransformersCache | None:
+    return None if cache is None else TransformersCache(cache, window=config.window)
