@@ -35,7 +35,15 @@ def test_help_is_quick():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["look", "--help"], ["view", "--help"], ["doctor", "--help"], ["bench", "--help"], ["look"], ["train", "--help"]],
+    [
+        ["--help"],
+        ["look", "--help"],
+        ["view", "--help"],
+        ["doctor", "--help"],
+        ["bench", "--help"],
+        ["look"],
+        ["train", "--help"],
+    ],
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(arguments):
     code = (

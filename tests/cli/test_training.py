@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.tasks import made
 
 from regard.cli import app
-from tests.tasks import made
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -28,7 +28,9 @@ def test_train_says_what_it_does_and_where_the_model_is(tmp_path, capsys):
     options = ["--preset", "tiny", "--steps", "2", "--seed", "4", "--columns", "text=text,label=label"]
     assert app.main(["train", "classify", "--data", str(data), "--out", str(out), *options]) == 0
     shown = capsys.readouterr()
-    assert shown.out.splitlines()[-1] == f"use it: regard predict classify TEXT --model {out} --attention attention.html"
+    assert (
+        shown.out.splitlines()[-1] == f"use it: regard predict classify TEXT --model {out} --attention attention.html"
+    )
     assert "40 labelled texts read from data.tsv" in shown.err
     assert "held out to validate on" in shown.err
     assert "round: step 2, " in shown.err
@@ -71,7 +73,10 @@ def test_evaluate_prints_and_keeps_a_report(folder, tmp_path, capsys):
     [
         (["train", "sing", "--data", "x", "--out", "y"], "`task` must be one of translate, classify"),
         (["train", "classify", "--data", "nowhere.tsv", "--out", "y"], "nowhere.tsv: no such file"),
-        (["train", "classify", "--data", "DATA", "--out", "y", "--columns", "text"], "--columns must look like source=1"),
+        (
+            ["train", "classify", "--data", "DATA", "--out", "y", "--columns", "text"],
+            "--columns must look like",
+        ),
         (["train", "classify", "--data", "DATA", "--out", "y", "--preset", "big"], "`preset` must be"),
         (["train", "classify", "--data", "DATA", "--out", "MODEL"], "must be a new or an empty folder"),
         (["train", "classify", "--data", "DATA", "--out", "y", "--columns", "label=stars"], "stars"),

@@ -1,4 +1,4 @@
-"""Settings of our models in transformers: two names for one field, special tokens, and what `generate` reads of them."""
+"""Settings of our models in transformers: two names for one field, special tokens, what `generate` reads of them."""
 
 from __future__ import annotations
 
