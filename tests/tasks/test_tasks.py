@@ -234,7 +234,7 @@ def test_a_task_that_is_none_is_refused_with_those_there_are():
 
 def test_a_folder_that_is_no_model_is_refused(trained, tmp_path):
     outcome, _, _ = trained("classify")
-    with pytest.raises(ConfigError, match="`model` must be a folder that `regard train` made, but is .*, which"):
+    with pytest.raises(ConfigError, match=r"`model` must be a folder that `regard train` made, but is .*, which"):
         load(tmp_path)
     with pytest.raises(ConfigError, match="must do translate, but does classify"):
         load(outcome.folder, task="translate")
