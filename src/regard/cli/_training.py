@@ -44,7 +44,8 @@ def run_train(
         **settings,
     )
     print(f"model: {outcome.folder} (report.md says how good it is, curves.png how it learned)")
-    print(f"use it: regard predict {task} TEXT --model {outcome.folder} --attention attention.html")
+    given = "TEXT" if task_named(task).tokenizer is not None else "IMAGE"
+    print(f"use it: regard predict {task} {given} --model {outcome.folder} --attention attention.html")
     return 0
 
 

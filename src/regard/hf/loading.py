@@ -51,7 +51,7 @@ class LoadedModel:
 
     Args:
         model: The ``PreTrainedModel``, in evaluation mode, float32.
-        tokenizer: Its fast tokenizer; truncation and padding are off.
+        tokenizer: Its fast tokenizer; truncation and padding are off. None where it was loaded without text.
         name: What to call it.
         weights_sha256: SHA-256 of the weights file; of the list of hashes when there are several files.
         max_positions: The longest input it has positions for, special tokens included; None when it has no limit.
@@ -108,12 +108,13 @@ def load(name_or_path: str = DEFAULT, *, generate: bool = False) -> LoadedModel:
     return _loaded(found, auto=writes[kind] if generate and kind in writes else "AutoModel")
 
 
-def load_with_head(name_or_path: str, auto: str, **options: Any) -> LoadedModel:
+def load_with_head(name_or_path: str, auto: str, *, text: bool = True, **options: Any) -> LoadedModel:
     """Load a model with the head that a task needs, and its tokenizer; a head the checkpoint lacks begins anew.
 
     Args:
         name_or_path: As for ``load``.
         auto: The Auto class of transformers that has the head, such as ``AutoModelForSequenceClassification``.
+        text: Whether there is a tokenizer: a model that classifies images has none.
         **options: For its ``from_pretrained``, such as ``num_labels``.
 
     Returns:
@@ -130,7 +131,7 @@ def load_with_head(name_or_path: str, auto: str, **options: Any) -> LoadedModel:
     if type(config) not in heads:
         what = auto.removeprefix("AutoModelFor")
         raise ConfigError(message("load", f"{found.name} is a {config.model_type}, which has no head for {what}."))
-    return _loaded(found, auto=auto, **options)
+    return _loaded(found, auto=auto, text=text, **options)
 
 
 @dataclass(frozen=True)
@@ -230,9 +231,9 @@ def _check(path: Path, expected: str, package: str) -> None:
         raise FormatError(message("load", problem, hint="reinstall the package, or give --model a folder"))
 
 
-def _loaded(found: _Found, *, auto: str, **options: Any) -> LoadedModel:
+def _loaded(found: _Found, *, auto: str, text: bool = True, **options: Any) -> LoadedModel:
     config = _config(found.folder, found.name)
-    tokenizer = _tokenizer(found.folder, found.name)
+    tokenizer = _tokenizer(found.folder, found.name) if text else None
     return LoadedModel(
         model=_model(found, auto, options),
         tokenizer=tokenizer,

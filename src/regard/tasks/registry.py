@@ -12,6 +12,7 @@ TASKS = {
     "translate": ("regard.tasks.translate", "Translate"),
     "classify": ("regard.tasks.classify", "Classify"),
     "generate": ("regard.tasks.generate", "Generate"),
+    "classify-image": ("regard.tasks.classify_image", "ClassifyImage"),
 }
 
 
