@@ -28,7 +28,7 @@ _COMMANDS = {
     "bench": "Measure attention beside its peers: medians and quartiles, both sides equal first.",
     "doctor": "Say what is installed, and check that it computes what it should.",
 }
-_SHORTHANDS = ("translate", "classify", "generate", "classify-image")
+_SHORTHANDS = ("translate", "classify", "generate", "classify-image", "caption")
 _NO_WRAPPING = 10_000
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _WORDS_NAMED = 5

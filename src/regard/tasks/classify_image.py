@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -14,12 +13,11 @@ from regard.hf import RegardForImageClassification, RegardVisionConfig
 from regard.tasks.classify import Class, class_of, class_report, distinct_labels, label_numbers, named_classes
 from regard.tasks.image_data import PIXELS, Changes, ImageData
 from regard.tasks.looking import grid_of, watched_image
-from regard.tasks.pixels import ImageForm, form_of, image_settings, measured, picture_of, same_picture
+from regard.tasks.pixels import ImageForm, form_of, image_settings, measured, named, picture_of, same_picture
 from regard.tasks.report import Report
 from regard.tasks.task import Preset, Task
 from regard.tasks.trained import Trained
 from regard.text import Examples, LabelledImage, ReadOptions, read_labelled_images, split
-from regard.text.images import Picture
 from regard.train.data import TrainData
 from regard.train.objective import OneClass
 
@@ -47,9 +45,9 @@ class ClassifyImage(Task[LabelledImage, Class]):
         "small": Preset(
             {
                 "image_size": 32, "patch_size": 4, "embed_dim": 96, "num_heads": 4, "num_layers": 4, "ff_dim": 192,
-                "dropout_p": 0.0,
+                "dropout_p": 0.1,
             },
-            training={**_TRAINING, "learning_rate": 2e-3, "warmup": 100, "epochs": 40},
+            training={**_TRAINING, "learning_rate": 2e-3, "warmup": 100, "epochs": 60},
         ),
         "base": Preset(
             {
@@ -156,8 +154,3 @@ class ClassifyImage(Task[LabelledImage, Class]):
         pixels = form.tensor(form.read([picture_of(given)]))
         recording = watched_image(trained, lambda: trained.model(**{PIXELS: pixels}), trained.model.config)
         return self.predict(trained, [given])[0], recording
-
-
-def named(picture: Picture, place: str) -> str:
-    """What to call an image in a report: its file, or where its pixels stood."""
-    return str(picture.source) if isinstance(picture.source, Path) else place

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 
 from regard import records
-from regard.errors import ConfigError, message
+from regard.errors import ConfigError, message, must_be
 from regard.lens import watch
 from regard.lens.usual import SHORT, usual_probes
+from regard.ops import Rows
 from regard.tasks.trained import Trained
+from regard.text import split_words
 
 IMAGE = "image"
 _LEADING = ("[CLS]", "[DIST]")  # what transformers' vision models put before the patches
+
+
+@dataclass(frozen=True, eq=False)
+class WordMap:
+    """Where a model looked when it wrote a word.
+
+    Args:
+        word: The word, without the space before it.
+        weights: For every patch its share of the attention.
+    """
+
+    word: str
+    weights: Float[np.ndarray, "rows columns"]
 
 
 def grid_of(config: Any) -> int | None:
@@ -77,3 +95,38 @@ def watched_image(
     image = patch_sequence(grid or 0, min(leading))
     sequences = [[image] if written is None else [image, written]]
     return seen.recording(sequences=sequences, model_name=trained.name, notes=notes)
+
+
+def map_words(
+    model: Any, run: Callable[[], Any], *, grid: int | None, written: records.Sequence, layer: int | None
+) -> list[WordMap]:
+    """The cross-attention of each word of a text, as maps of the patches.
+
+    Args:
+        model: The model.
+        run: Runs it once on one image, so that every token of ``written`` has a row.
+        grid: Patches along a side.
+        written: The tokens that the rows wrote.
+        layer: Which cross-attention, in their order; a mean over all where None.
+
+    Raises:
+        ConfigError: there are no patches, or no such layer.
+    """
+    with torch.no_grad(), watch(model, [Rows()]) as seen:
+        run()
+    layers = [found.rows[0].mean(dim=0).double().numpy() for found in seen.layers if found.kind == "cross"]
+    if grid is None or not layers or layers[0].shape[-1] < grid**2:
+        raise ConfigError(message("word_maps", "the model must look at the patches of an image, but does not."))
+    if layer is not None and not -len(layers) <= layer < len(layers):
+        expected = f"from {-len(layers)} to {len(layers) - 1}, or None"
+        raise ConfigError(message("word_maps", must_be("layer", expected, layer)))
+    weights = np.mean(layers, axis=0) if layer is None else layers[layer]
+    maps = weights[:, -(grid**2) :].reshape(-1, grid, grid)
+    found, start = [], 0
+    for piece in split_words(written.text):
+        end = start + len(piece.encode())
+        rows = [number for number, token in enumerate(written.tokens) if token.start < end and start < token.end]
+        if piece.strip() and rows:
+            found.append(WordMap(piece.strip(), maps[rows].mean(axis=0)))
+        start = end
+    return found

@@ -111,6 +111,11 @@ def picture_of(given: Any) -> Picture:
     raise ConfigError(message("predict", must_be("inputs", expected, what)))
 
 
+def named(picture: Picture, place: str) -> str:
+    """What to call an image in a report: its file, or where its pixels stood."""
+    return str(picture.source) if isinstance(picture.source, Path) else place
+
+
 def same_picture(picture: Picture) -> str | bytes:
     """What two examples of one image have in common: its file, or its pixels."""
     source = picture.source

@@ -13,6 +13,7 @@ TASKS = {
     "classify": ("regard.tasks.classify", "Classify"),
     "generate": ("regard.tasks.generate", "Generate"),
     "classify-image": ("regard.tasks.classify_image", "ClassifyImage"),
+    "caption": ("regard.tasks.caption", "Caption"),
 }
 
 

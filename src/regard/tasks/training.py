@@ -136,7 +136,11 @@ def _run(
         folder=out / "checkpoints",
         watcher=watcher,
     )
-    return trainer.run(resume=resume).seconds
+    seconds = trainer.run(resume=resume).seconds
+    # What was prepared for training (autocast, a device) is undone: the model is now what ``load`` will give.
+    trainer.accelerator.unwrap_model(trained.model, keep_fp32_wrapper=False)
+    trained.model.cpu()
+    return seconds
 
 
 def _check_installed() -> None:
