@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -55,7 +55,7 @@ class ImageForm:
 
         Args:
             pictures: The images.
-            names: What to call each of them where it cannot be read; by default their files.
+            names: What to call pixels that cannot be read; files have names.
 
         Returns:
             uint8 [images, channels, image_size, image_size].
@@ -68,17 +68,8 @@ class ImageForm:
             image_size² · channels bytes for every image.
         """
         read = np.zeros((len(pictures), self.channels, self.image_size, self.image_size), dtype=np.uint8)
-        problems = []
-        for index, picture in enumerate(pictures):
-            try:
-                read[index] = _fitted(_checked(picture), size=self.image_size, channels=self.channels)
-            except FormatError as error:
-                known = names[index] if names else str(picture.source) if isinstance(picture.source, Path) else ""
-                problems.append(f"{known or f'image {index}'}: {str(error).removeprefix('pixels(): ')}")
-        if problems:
-            more = len(problems) - _NAMED
-            listed = "\n  ".join([*problems[:_NAMED], *([f"and {more} more"] if more > 0 else [])])
-            raise FormatError(message("read", f"{len(problems)} of {len(pictures)} images cannot be read:\n  {listed}"))
+        for index, pixels in _decoded(pictures, names):
+            read[index] = _fitted(pixels, size=self.image_size, channels=self.channels)
         return read
 
     def tensor(
@@ -128,14 +119,13 @@ def measured(pictures: Sequence[Picture]) -> dict[str, Any]:
     Of many, 2,000 evenly spread ones are looked at; large ones are made small first, as the model will see them.
 
     Raises:
-        FormatError: One of them is no image.
+        FormatError: Some are no images; names them.
         OSError: A file cannot be read.
     """
     step = max(1, -(-len(pictures) // _SAMPLE))
     sides, channels = [], 1
     total, squares, count = np.zeros(3), np.zeros(3), 0
-    for picture in pictures[::step]:
-        pixels = _checked(picture)
+    for _, pixels in _decoded(pictures[::step]):
         sides.append(min(pixels.shape[:2]))
         channels = max(channels, pixels.shape[2])
         small = _fitted(pixels, size=min(sides[-1], _MEASURED), channels=pixels.shape[2])
@@ -223,12 +213,31 @@ def _json(path: Path) -> dict[str, Any]:
     return said
 
 
-def _checked(picture: Picture) -> np.ndarray:
-    pixels = picture.pixels()
-    if 0 in pixels.shape or pixels.shape[2] not in (1, 3):
-        expected = "of at least one pixel and 1 or 3 channels"
-        raise FormatError(message("pixels", must_be("pixels", expected, f"of shape {pixels.shape}")))
-    return pixels
+def _decoded(pictures: Sequence[Picture], names: Sequence[str] = ()) -> Iterator[tuple[int, np.ndarray]]:
+    """The pixels of all images, each with its number; says at the end which of them are none.
+
+    Raises:
+        FormatError: Some are no images; names them.
+        OSError: A file cannot be read.
+    """
+    problems = []
+    for index, picture in enumerate(pictures):
+        try:
+            pixels = picture.pixels()
+        except FormatError as error:
+            problems.append(str(error).removeprefix("pixels(): "))
+            continue
+        if 0 not in pixels.shape and pixels.shape[2] in (1, 3):
+            yield index, pixels
+            continue
+        name = named(picture, names[index] if names else f"image {index}")
+        problems.append(must_be(name, "of at least one pixel and 1 or 3 channels", f"of shape {pixels.shape}"))
+    if len(problems) == 1:
+        raise FormatError(message("read", problems[0]))
+    if problems:
+        more = [f"and {len(problems) - _NAMED} more"] if len(problems) > _NAMED else []
+        listed = "".join(f"\n  - {problem}" for problem in [*problems[:_NAMED], *more])
+        raise FormatError(message("read", f"{len(problems)} of {len(pictures)} images cannot be read:{listed}"))
 
 
 def _fitted(pixels: np.ndarray, *, size: int, channels: int) -> np.ndarray:
