@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from scenes import Scene, save, scenes
+from scenes import Scene, places_of, save, scenes
 from setting import setting, write
 
 from regard.tasks import Trained, train
 from regard.tasks.caption import word_maps
-from regard.text import split_words
 from regard.train.metrics import PointingGame, pointing_game
 
 SEED, HELD_OUT = 1, 300
@@ -34,18 +33,6 @@ def pointing(trained: Trained, held_out: list[Scene], layer: int | None) -> Poin
             maps.append(sum(found[piece].weights for piece in pieces) / len(pieces))
             boxes.append(named.box)
     return pointing_game(maps, boxes)
-
-
-def places_of(scene: Scene) -> list[list[int]]:
-    """For each name in a caption the numbers of its words: a Chinese name has a word for every character."""
-    words = [word.strip() for word in split_words(scene.caption) if word.strip()]
-    found, start = [], 0
-    for named in scene.named:
-        parts = [word.strip() for word in split_words(named.word)]
-        start = next(at for at in range(start, len(words)) if words[at : at + len(parts)] == parts)
-        found.append(list(range(start, start + len(parts))))
-        start += len(parts)
-    return found
 
 
 def figures(language: str, count: int, options: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from regard.text import split_words
+
 COLOURS = {
     "red": (214, 40, 40), "green": (44, 140, 70), "blue": (38, 84, 200), "yellow": (236, 196, 40),
     "purple": (130, 60, 170), "white": (245, 245, 245),
@@ -54,7 +56,9 @@ class Scene:
     named: tuple[Named, ...]
 
 
-def scenes(count: int, *, language: str = "en", size: int = 32, shapes: int = 2, seed: int = 0) -> list[Scene]:
+def scenes(
+    count: int, *, language: str = "en", size: int = 32, shapes: int = 2, colours: int = 6, seed: int = 0
+) -> list[Scene]:
     """Draw scenes.
 
     Args:
@@ -62,10 +66,11 @@ def scenes(count: int, *, language: str = "en", size: int = 32, shapes: int = 2,
         language: "en" or "zh".
         size: Height and width, in pixels.
         shapes: How many shapes each has: 1 to 4, in as many corners, named row by row.
+        colours: How many different ones there are, of those a scene has no two alike.
         seed: Decides everything.
     """
     draw = np.random.default_rng([seed, size, shapes])
-    return [_scene(draw, language, size, shapes) for _ in range(count)]
+    return [_scene(draw, language, size, shapes, list(COLOURS)[:colours]) for _ in range(count)]
 
 
 def save(found: list[Scene], folder: Path) -> Path:
@@ -82,10 +87,22 @@ def save(found: list[Scene], folder: Path) -> Path:
     return table
 
 
-def _scene(draw: np.random.Generator, language: str, size: int, shapes: int) -> Scene:
+def places_of(scene: Scene) -> list[list[int]]:
+    """For each name in a caption the numbers of its words: a Chinese name has a word for every character."""
+    words = [word.strip() for word in split_words(scene.caption) if word.strip()]
+    found, start = [], 0
+    for named in scene.named:
+        parts = [word.strip() for word in split_words(named.word)]
+        start = next(at for at in range(start, len(words)) if words[at : at + len(parts)] == parts)
+        found.append(list(range(start, start + len(parts))))
+        start += len(parts)
+    return found
+
+
+def _scene(draw: np.random.Generator, language: str, size: int, shapes: int, known: list[str]) -> Scene:
     pixels = draw.normal(70, 12, (size, size, 3))
     corners = sorted(draw.choice(len(PLACES), size=shapes, replace=False).tolist())
-    colours = draw.choice(list(COLOURS), size=shapes, replace=False).tolist()
+    colours = draw.choice(known, size=shapes, replace=False).tolist()
     parts, named = [], []
     for corner, colour in zip(corners, colours, strict=True):
         shape = SHAPES[int(draw.integers(len(SHAPES)))]

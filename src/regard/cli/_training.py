@@ -12,7 +12,7 @@ from typing import Any
 from regard.cli._page import check_places, write
 from regard.cli._progress import Progress
 from regard.errors import ConfigError, message
-from regard.tasks import Trained, evaluate, load, observe, predict, task_named, train
+from regard.tasks import Task, Trained, evaluate, load, observe, predict, task_named, train
 from regard.text import ReadOptions, read_text
 
 
@@ -44,7 +44,7 @@ def run_train(
         **settings,
     )
     print(f"model: {outcome.folder} (report.md says how good it is, curves.png how it learned)")
-    given = "TEXT" if task_named(task).tokenizer is not None else "IMAGE"
+    given = "TEXT" if task_named(task).takes == Task.takes else "IMAGE"
     print(f"use it: regard predict {task} {given} --model {outcome.folder} --attention attention.html")
     return 0
 

@@ -48,11 +48,9 @@ class Description:
 
     Args:
         text: The words.
-        score: Log-probability by length, nats; only of beams.
     """
 
     text: str
-    score: float | None = None
 
     def __str__(self) -> str:
         return self.text
@@ -181,7 +179,7 @@ class Caption(Task[CaptionedImage, Description]):
         pictures = [picture_of(given) for given in inputs]
         for start in range(0, len(pictures), _BATCH):
             found += _generate(trained, form.tensor(form.read(pictures[start : start + _BATCH])), options)
-        return [Description(written.text, written.score) for written in found]
+        return [Description(written.text) for written in found]
 
     def evaluate(self, trained: Trained, examples: Examples[CaptionedImage], **options: Any) -> Report:
         """The share of captions that are exactly one of the image's own, and BLEU against all of them."""
@@ -210,7 +208,7 @@ class Caption(Task[CaptionedImage, Description]):
             trained.model(**{PIXELS: pixels}, decoder_input_ids=torch.tensor([ids]), use_cache=False)
 
         recording = watched_image(trained, run, _image_config(trained.model), written=sequence, notes=(_NOTE,))
-        return Description(written.text, written.score), recording
+        return Description(written.text), recording
 
 
 def word_maps(
@@ -300,13 +298,9 @@ def _generate(trained: Trained, pixels: torch.Tensor, options: Mapping[str, Any]
         **options,
     }
     with quiet():
-        found = trained.model.generate(**{PIXELS: pixels}, **chosen, return_dict_in_generate=True)
-    scores = getattr(found, "sequences_scores", None)
-    texts = trained.tokenizer.batch_decode(found.sequences, skip_special_tokens=True)
-    return [
-        Written(text.strip(), tuple(ids), None if scores is None else float(scores[index]))
-        for index, (text, ids) in enumerate(zip(texts, found.sequences.tolist(), strict=True))
-    ]
+        found = trained.model.generate(**{PIXELS: pixels}, **chosen)
+    texts = trained.tokenizer.batch_decode(found, skip_special_tokens=True)
+    return [Written(text.strip(), tuple(ids), None) for text, ids in zip(texts, found.tolist(), strict=True)]
 
 
 def _plain(text: str) -> str:
