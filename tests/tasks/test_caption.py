@@ -137,6 +137,20 @@ def test_the_map_of_a_word_is_the_row_that_wrote_it(trained):
         word_maps(outcome.model, image, layer=2)
 
 
+def test_of_many_patches_maps_are_whole(tmp_path):
+    data = save(scenes(20, seed=1, **SCENE), tmp_path / "data")
+    options = {**TRAINING, "steps": 1, "image_size": 48, "watcher": Listener()}
+    outcome = train("caption", data, tmp_path / "out", **options)
+    image = data.parent / "00000.png"
+    maps = word_maps(outcome.model, image, caption="a red 圆形")
+    assert [one.word for one in maps] == ["a", "red", "圆", "形"]
+    assert all(one.weights.shape == (12, 12) for one in maps)
+    assert [one.weights.sum() for one in maps] == pytest.approx([1] * 4, abs=1e-5)
+    _, recording = observe(outcome.model, image, max_new_tokens=3, **GREEDY)
+    assert recording.sequences[0][0].tokens[-1].text == "11,11"
+    assert write_page(recording, tmp_path / "page.html").stat().st_size > 10_000
+
+
 def test_resumed_it_ends_as_it_would_have(tmp_path):
     data = save(scenes(50, seed=1, **SCENE), tmp_path / "data")
     options = {**TRAINING, "schedule": "inverse_sqrt", "batch_rows": 16, "round_steps": 4, "average": 0}

@@ -289,6 +289,17 @@ def test_a_model_without_attention_classifies_and_says_that_there_is_nothing_to_
         train("classify-image", data, tmp_path / "none", model=str(tmp_path / "resnet"), **options)
 
 
+def test_of_many_patches_the_page_has_the_largest_weights(tmp_path):
+    data = made.images(tmp_path / "data", 20)
+    options = {**TRAINING, "steps": 1, "image_size": 48, "watcher": Listener()}
+    outcome = train("classify-image", data, tmp_path / "out", **options)
+    _, recording = observe(outcome.model, data / "yellow" / "000.png")
+    assert recording.sequences[0][0].tokens[-1].text == "11,11"
+    assert "rows" not in recording.calls[0].values
+    assert recording.calls[0].values["top_k.indices"].shape == (1, 3, 144, 16)
+    assert write_page(recording, tmp_path / "page.html").stat().st_size > 10_000
+
+
 def test_patches_that_are_not_read_at_once_have_numbers(trained, tmp_path):
     outcome, _, data = trained
     folder = tmp_path / "model"
@@ -297,7 +308,9 @@ def test_patches_that_are_not_read_at_once_have_numbers(trained, tmp_path):
     other.model.config.patch_size = 8  # so that the grid is not that of what is seen
     _, recording = observe(other, data / "yellow" / "000.png")
     assert recording.sequences == ()
-    assert recording.notes == ("the patches have numbers: this model does not read all of them at once, row by row",)
+    assert recording.notes == (
+        "the patches have numbers: this model does not read all of them, row by row, after its own tokens",
+    )
     assert write_page(recording, tmp_path / "page.html").stat().st_size > 10_000
 
 

@@ -29,6 +29,7 @@ from regard.text import (
     continuation,
     read_captioned_images,
     split,
+    tokenize,
     without_lone_surrogates,
 )
 from regard.train.data import TrainData, padded
@@ -232,17 +233,18 @@ def word_maps(
     """
     if caption is None:
         _, pixels, ids = _written(trained, given, options)
+        words = continuation(trained.tokenizer, ids[1:], name="caption")
     else:
         form = ImageForm.of(trained.info.details)
         pixels = form.tensor(form.read([picture_of(given)]))
-        ids = [start_id(trained.model), *caption_ids(trained, caption)]
+        read = tokenize(trained.tokenizer, caption, name="caption", add_special_tokens=False)
+        ids, words = [start_id(trained.model), *read.ids], read.sequence
 
     def run() -> None:
-        trained.model(**{PIXELS: pixels}, decoder_input_ids=torch.tensor([ids[:-1]]), use_cache=False)
+        trained.model(**{PIXELS: pixels}, decoder_input_ids=torch.tensor([ids]), use_cache=False)
 
     # A row belongs to the token that was read last: what it wrote is the next.
-    written = continuation(trained.tokenizer, ids[1:], name="caption")
-    return map_words(trained.model, run, grid=grid_of(_image_config(trained.model)), written=written, layer=layer)
+    return map_words(trained.model, run, grid=grid_of(_image_config(trained.model)), written=words, layer=layer)
 
 
 def caption_ids(trained: Trained, caption: str) -> list[int]:

@@ -90,7 +90,10 @@ def watched_image(
     leading = {kv_end - (grid or 0) ** 2 for kv_end in readers}
     named = grid is not None and len(leading) == 1 and 0 <= min(leading) <= len(_LEADING)
     if not named or any(layer.batch != 1 for layer in seen.layers):
-        notes = (*notes, "the patches have numbers: this model does not read all of them at once, row by row")
+        notes = (
+            *notes,
+            "the patches have numbers: this model does not read all of them, row by row, after its own tokens",
+        )
         return seen.recording(model_name=trained.name, notes=notes)
     image = patch_sequence(grid or 0, min(leading))
     sequences = [[image] if written is None else [image, written]]
@@ -104,7 +107,7 @@ def map_words(
 
     Args:
         model: The model.
-        run: Runs it once on one image, so that every token of ``written`` has a row.
+        run: Runs it once on one image, so that row i is that which wrote token i.
         grid: Patches along a side.
         written: The tokens that the rows wrote.
         layer: Which cross-attention, in their order; a mean over all where None.
