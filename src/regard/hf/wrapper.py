@@ -23,6 +23,7 @@ class Wrapper(PreTrainedModel):
 
     base_model_prefix = "model"
     supports_gradient_checkpointing = False
+    accepts_loss_kwargs = True  # Trainer: every forward divides its loss by ``num_items_in_batch``
     _supports_sdpa = True
     config_class: type[Any]
     inner: type[nn.Module]
