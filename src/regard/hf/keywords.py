@@ -12,7 +12,7 @@ from inspect import signature
 from typing import Any
 
 from torch import Tensor
-from transformers.modeling_outputs import ModelOutput
+from transformers.utils.generic import ModelOutput
 
 from regard.errors import ConfigError, all_problems, message, must_be
 from regard.ops.transforms import is_free_to_look_at

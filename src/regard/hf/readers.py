@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.modeling_outputs import (
+    BaseModelOutput,
     ImageClassifierOutput,
     MaskedLMOutput,
     QuestionAnsweringModelOutput,
@@ -18,7 +19,34 @@ from regard.hf.config import RegardEncoderConfig, RegardVisionConfig
 from regard.hf.keywords import called_by_transformers, segments_of
 from regard.hf.losses import check_labels, class_loss, span_loss, token_loss
 from regard.hf.wrapper import Wrapper
-from regard.models import EncoderClassifier, EncoderForSpans, MaskedLM, VisionClassifier
+from regard.models import EncoderClassifier, EncoderConfig, EncoderForSpans, MaskedLM, TextEncoder, VisionClassifier
+
+
+class _Text(nn.Module):
+    """An encoder without a head, by the name it has beneath one."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.text = TextEncoder(config)
+
+
+class RegardTextEncoder(Wrapper):
+    """``regard.models.TextEncoder`` in transformers: what ``AutoModel`` makes of a checkpoint with any head."""
+
+    config_class = RegardEncoderConfig
+    inner = _Text
+    accepts_loss_kwargs = False
+
+    @called_by_transformers
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        attention_mask: Tensor | None = None,
+        token_type_ids: Int[Tensor, "batch length"] | None = None,
+    ) -> BaseModelOutput:
+        """States of all tokens, as ``last_hidden_state``; arguments as for the heads."""
+        segments = segments_of(self, token_type_ids)
+        return BaseModelOutput(self.model.text(input_ids, keep=_keep(attention_mask), segments=segments))
 
 
 class RegardForSequenceClassification(Wrapper):
@@ -117,6 +145,18 @@ class RegardForMaskedLM(Wrapper):
             check_labels(type(self).__name__, labels, logits.shape[:2])
             loss = token_loss(logits, labels, num_items_in_batch)
         return MaskedLMOutput(loss=loss, logits=logits)
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """As in all of these models; a new word's bias begins at zero."""
+        table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        bias = self.model.bias
+        resized = bias.new_zeros(table.num_embeddings)
+        kept = min(len(bias), len(resized))
+        resized[:kept] = bias.detach()[:kept]
+        self.model.bias = nn.Parameter(resized, requires_grad=bias.requires_grad)
+        return table
 
 
 class RegardForImageClassification(Wrapper):
