@@ -121,6 +121,15 @@ def test_positions_for_generate_are_refused() -> None:
         causal().generate(words(1, 4), position_ids=torch.arange(4)[None], max_new_tokens=3)
 
 
+def test_ids_beside_an_image_begin_what_is_written() -> None:
+    model, image = made()["captions"][0].eval(), torch.randn(2, 1, 8, 8)
+    begun = torch.tensor([[1, 5], [1, 6]])
+    options = {"max_new_tokens": 2, "do_sample": False, "eos_token_id": None}
+    written = model.generate(pixel_values=image, input_ids=begun, **options)
+    assert torch.equal(written[:, :2], begun)
+    assert torch.equal(written, model.generate(pixel_values=image, decoder_input_ids=begun, **options))
+
+
 def test_a_cache_by_its_old_name_is_filled() -> None:
     model, tokens, cache = causal(), words(2, 6), DynamicCache()
     first = model(tokens[:, :4], past_key_values=cache)

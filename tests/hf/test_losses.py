@@ -69,6 +69,8 @@ def test_labels_of_another_problem_are_refused() -> None:
     model, tokens = classifier("text", num_labels=3)
     with pytest.raises(ShapeError, match=r"`labels` must be of shape \(2,\), but is of shape \(2, 1\)"):
         model(tokens, labels=torch.tensor([[0], [1]]))
+    with pytest.raises(ConfigError, match=r"`labels` must be classes from 0 to 2, but is 3 in row 1"):
+        model(tokens, labels=torch.tensor([0, 3]))
     with pytest.raises(ShapeError, match=r"`labels` must be of shape \(2, 3\), but is of shape \(2,\)"):
         model(tokens, labels=torch.tensor([0.0, 1.0]))
     model, _ = classifier("text", num_labels=3, problem_type="single_label_classification")

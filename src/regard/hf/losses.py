@@ -31,6 +31,7 @@ def class_loss(
 
     Raises:
         ShapeError, DTypeError: the labels are not those of the problem.
+        ConfigError: a class is none of them. Looked at only where that is free: eager mode, CPU.
     """
     name, single = type(model).__name__, "single_label_classification"
     problem = model.config.problem_type or ("regression" if logits.shape[1] == 1 else None)
@@ -40,6 +41,7 @@ def class_loss(
         check_labels(name, labels, logits.shape[:1])
         if labels.dtype not in (torch.int64, torch.int32):
             raise DTypeError(message(name, must_be("labels", "classes (int64 or int32)", labels.dtype)))
+        _check_classes(name, labels, logits.shape[1])
         return token_loss(logits[:, None], labels[:, None], num_items)
     if problem == "regression" and logits.shape[1] == 1 and labels.dim() == 1:
         labels = labels[:, None]
@@ -48,6 +50,15 @@ def class_loss(
     total = measure(logits.float(), labels.float(), reduction="sum")
     loss: Tensor = total / (max(labels.numel(), 1) if num_items is None else num_items)
     return loss
+
+
+def _check_classes(caller: str, labels: Tensor, num_labels: int) -> None:
+    if is_free_to_look_at(labels):
+        wrong = ((labels < 0) | (labels >= num_labels)) & (labels != IGNORED)
+        if bool(wrong.any()):
+            row = int(wrong.nonzero()[0])
+            found = f"{int(labels[row])} in row {row}"
+            raise ConfigError(message(caller, must_be("labels", f"classes from 0 to {num_labels - 1}", found)))
 
 
 def span_loss(

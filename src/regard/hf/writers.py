@@ -183,7 +183,7 @@ class SourceReader:
         pixel_values: Tensor | None = None,
     ) -> ReadSource:
         """Encode a source, ids or pixels."""
-        source = pixel_values if input_ids is None else input_ids
+        source = input_ids if pixel_values is None else pixel_values  # beside an image, ids begin what is written
         keep = self._writer.source_keep(source, attention_mask)
         return ReadSource(last_hidden_state=self._writer.read(source, keep), source_keep=keep)
 
