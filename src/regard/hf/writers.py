@@ -119,8 +119,7 @@ class _Writer(Wrapper, GenerationMixin):
         if decoder_input_ids is None and labels is not None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         if cache is None and use_cache:
-            own, cross = DynamicCache(config=self.config), DynamicCache(config=self.config)
-            cache = EncoderDecoderCache(own, cross)
+            cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         if decoder_input_ids is None or (source is None and encoder_outputs is None):
             problem = "a source (or encoder_outputs) and decoder_input_ids (or labels) must be given."
             raise ConfigError(message(type(self).__name__, problem))
