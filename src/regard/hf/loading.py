@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -105,7 +105,9 @@ def load(name_or_path: str = DEFAULT, *, generate: bool = False) -> LoadedModel:
         problem = f"{found.name} reads text and cannot write any; --generate needs one that can."
         raise ConfigError(message("load", problem))
     writes = {"decoder": "AutoModelForCausalLM", "encoder-decoder": "AutoModelForSeq2SeqLM"}
-    return _loaded(found, auto=writes[kind] if generate and kind in writes else "AutoModel")
+    if generate and kind in writes:
+        return _loaded(found, auto=writes[kind])
+    return _loaded(found, auto="AutoModel", **found.bare)
 
 
 def load_with_head(name_or_path: str, auto: str, *, text: bool = True, **options: Any) -> LoadedModel:
@@ -142,6 +144,7 @@ class _Found:
     name: str
     sha256: str | None = None
     notes: tuple[str, ...] = ()
+    bare: Mapping[str, Any] = field(default_factory=dict)  # options of the model without a head
 
 
 def _find(name_or_path: str) -> _Found:
@@ -152,7 +155,8 @@ def _find(name_or_path: str) -> _Found:
         return _Found(_minilm_folder(), "all-MiniLM-L6-v2", MINILM_SHA256)
     if alias == "e5-small":
         note = "multilingual-e5-small from 4-bit weights: close to the published model, not equal to it."
-        return _Found(_e5_folder(), "multilingual-e5-small (4-bit)", notes=(note,))
+        bare = {"add_pooling_layer": False}  # the checkpoint has none: it would be drawn at random
+        return _Found(_e5_folder(), "multilingual-e5-small (4-bit)", notes=(note,), bare=bare)
     return _Found(local_copy(name_or_path), _display_name(name_or_path))
 
 
