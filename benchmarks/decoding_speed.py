@@ -128,6 +128,7 @@ def ctranslate2(trained: Trained, folder: Path, threads: int) -> Translate:
     for name, number in {**names, "decoder_start_token": config.bos_id}.items():
         setattr(spec.config, name, tokens[number])
     spec.config.add_source_eos = False
+    (folder / "model").mkdir()
     spec.validate()
     spec.save(str(folder / "model"))
     translator = engine.Translator(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import ConfigError
-from regard.text import Examples, Labelled, Place, TextPair, linked, overlap, split
+from regard.text import Examples, Labelled, Place, TextPair, linked, overlap, same_input, split
 
 
 def examples(items):
@@ -122,3 +122,10 @@ def test_the_report_says_where_from_what_not_and_why() -> None:
     )
     many = Examples(tuple(range(9)), tuple(Place(f"{i}.txt", 1) for i in range(9)))
     assert many.report() == "9 examples read from 9 files"
+
+
+def test_what_asks_the_same_is_one_group():
+    asked = [Labelled("a film ", "pos"), Labelled("a film", "neg"), Labelled("another", "pos"), "a film"]
+    groups = [same_input(example) for example in asked]
+    assert groups[0] == groups[1] != groups[2]
+    assert same_input("e\u0301 ") == same_input("\u00e9")

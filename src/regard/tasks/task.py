@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from regard import records
 from regard.tasks.report import Report
 from regard.tasks.trained import TaskInfo, Trained
-from regard.text import Examples, ReadOptions, split
+from regard.text import Examples, ReadOptions, same_input, split
 from regard.train.data import TrainData
 from regard.train.objective import Objective
 
@@ -80,8 +80,8 @@ class Task(ABC, Generic[E, P]):
         """Read a person's file."""
 
     def divide(self, examples: Examples[E], *, count: int, seed: int) -> tuple[Examples[E], Examples[E]]:
-        """Hold some examples out, to validate on; equal ones stay together."""
-        return split(examples, count=count, seed=seed)
+        """Hold some examples out, to validate on; those that ask the same stay together."""
+        return split(examples, count=count, seed=seed, group=same_input)
 
     @abstractmethod
     def texts(self, examples: Sequence[E]) -> Iterable[str]:

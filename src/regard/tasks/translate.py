@@ -11,7 +11,7 @@ from regard.tasks.report import Example, Report
 from regard.tasks.task import Preset, Task
 from regard.tasks.trained import Trained
 from regard.tasks.writing import Written, new_writer, observe_writing, write, writing_data
-from regard.text import Examples, ReadOptions, TextPair, read_pairs
+from regard.text import Examples, ReadOptions, TextPair, linked, read_pairs, split
 from regard.train.data import TrainData
 from regard.train.metrics import bleu, chrf
 from regard.train.objective import NextToken
@@ -79,6 +79,12 @@ class Translate(Task[TextPair, Translation]):
     def read(self, data: Any, options: ReadOptions) -> Examples[TextPair]:
         """A table with two columns, or two files whose lines belong together."""
         return read_pairs(data, options=options)
+
+    def divide(
+        self, examples: Examples[TextPair], *, count: int, seed: int
+    ) -> tuple[Examples[TextPair], Examples[TextPair]]:
+        """No sentence, of either language, is on both sides."""
+        return split(examples, count=count, seed=seed, group=linked(examples))
 
     def texts(self, examples: Sequence[TextPair]) -> Iterable[str]:
         """Sources and targets: they share one vocabulary."""

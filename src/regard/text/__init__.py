@@ -26,6 +26,7 @@ from regard.text.segments import split_words as split_words
 from regard.text.splitting import Overlap as Overlap
 from regard.text.splitting import linked as linked
 from regard.text.splitting import overlap as overlap
+from regard.text.splitting import same_input as same_input
 from regard.text.splitting import split as split
 from regard.text.surrogates import without_lone_surrogates as without_lone_surrogates
 from regard.text.texts import read_texts as read_texts
@@ -62,6 +63,7 @@ __all__ = [
     "read_questions",
     "read_text",
     "read_texts",
+    "same_input",
     "sentences",
     "split",
     "split_words",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -173,7 +173,7 @@ def kind_of(value: object) -> str:
     return kinds.get(type(value), str(value))
 
 
-def identity(example: object) -> object:
+def identity(example: object) -> Hashable:
     """What makes two examples the same: every text of them, stripped, in NFC."""
     if isinstance(example, str):
         return unicodedata.normalize("NFC", example.strip())

@@ -125,12 +125,17 @@ def overlap(train: Examples[T], test: Examples[T]) -> Overlap:
         train: What is trained on.
         test: What is to be measured on.
     """
-    seen = {_input(example) for example in train}
-    indices = tuple(index for index, example in enumerate(test) if _input(example) in seen)
+    seen = {same_input(example) for example in train}
+    indices = tuple(index for index, example in enumerate(test) if same_input(example) in seen)
     return Overlap(indices, tuple(test.places[index] for index in indices), len(test))
 
 
-def _input(example: object) -> object:
+def same_input(example: object) -> Hashable:
+    """What examples have in common that ask the same, whatever their answers: a ``group`` for ``split``.
+
+    Args:
+        example: A text, or an example that a reader of this package made. Texts are compared after stripping and NFC.
+    """
     return identity(getattr(example, "given", example))
 
 
