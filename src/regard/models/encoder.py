@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, message, must_be
+from regard.errors import ConfigError, ShapeError, message, must_be
 from regard.models.config import TransformerConfig, embedding, encoder_stack
-from regard.models.padding import padding_mask, positions_of, real_tokens
+from regard.models.padding import real_tokens
+from regard.models.reading import reading
 from regard.nn.embedding import check_tokens
 
 
@@ -91,14 +92,26 @@ class TextEncoder(nn.Module):
         Raises:
             ShapeError, DTypeError, ConfigError: tokens, ``keep`` or ``segments`` do not fit.
         """
+        check_tokens("TextEncoder", "tokens", tokens, self.config.vocab_size)
         keep = real_tokens("TextEncoder", tokens, keep, self.config.pad_id)
-        x = self.embedding(tokens, positions_of(keep, tokens))
+        positions, mask, places = reading("TextEncoder", self.config, tokens, keep)
+        x = self.embedding(tokens, positions, check=False)
         if segments is not None:
-            check_tokens("TextEncoder", "segments", segments, self.config.num_segments)
-            assert self.segments is not None
-            x = x + self.segments(segments)
-        states: Tensor = self.encoder(x, padding_mask(keep))
+            x = x + self._segments(tokens, segments)
+        states: Tensor = self.encoder(x, mask, places=places)
         return states
+
+    def _segments(self, tokens: Tensor, segments: Tensor) -> Tensor:
+        """The vectors of the parts that tokens belong to."""
+        if self.segments is None:
+            problem = must_be("segments", "None, as config.num_segments is 0", "given")
+            raise ConfigError(message("TextEncoder", problem))
+        check_tokens("TextEncoder", "segments", segments, self.config.num_segments)
+        if segments.shape != tokens.shape:
+            problem = must_be("segments", f"of shape {tuple(tokens.shape)}", f"of shape {tuple(segments.shape)}")
+            raise ShapeError(message("TextEncoder", problem))
+        vectors: Tensor = self.segments(segments)
+        return vectors
 
 
 class EncoderClassifier(nn.Module):
@@ -124,6 +137,7 @@ class EncoderClassifier(nn.Module):
         segments: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch num_classes"]:
         """Classify; arguments as for ``TextEncoder``. An empty text is classified by the bias alone."""
+        check_tokens("EncoderClassifier", "tokens", tokens, self.config.vocab_size)
         keep = real_tokens("EncoderClassifier", tokens, keep, self.config.pad_id)
         states = self.text(tokens, keep=keep, segments=segments)
         logits: Tensor = self.classes(pool(states, keep, self.config.pooling))
@@ -168,6 +182,7 @@ class EncoderForSpans(nn.Module):
         segments: Int[Tensor, "batch length"] | None = None,
     ) -> Spans:
         """Find; arguments as for ``TextEncoder``."""
+        check_tokens("EncoderForSpans", "tokens", tokens, self.config.vocab_size)
         keep = real_tokens("EncoderForSpans", tokens, keep, self.config.pad_id)
         ends = self.ends(self.text(tokens, keep=keep, segments=segments))
         if keep is not None:

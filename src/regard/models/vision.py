@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from regard.errors import ShapeError, message, must_be
 from regard.models.config import TransformerConfig, decoder_stack, embedding, encoder_stack
-from regard.models.decoder_lm import causal
-from regard.models.padding import both, padding_mask, positions_of, real_tokens
+from regard.models.padding import check_memory, real_tokens
+from regard.models.reading import reading
 from regard.nn import Dropout, KeyValueCache
+from regard.nn.embedding import check_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,11 +187,18 @@ class CaptionModel(nn.Module):
             target: Ids; with a cache only those it has not seen.
             memory: What ``image`` returned; with a cache needed once.
             keep: True for a real token, with a cache for those seen before, too; by default all that are not
-                ``config.pad_id``.
+                ``config.pad_id``, and of those seen before the ones that were real then.
             kv_cache: What the decoder has seen; it is filled.
+
+        Raises:
+            ShapeError, DTypeError, ConfigError: tokens, ``memory``, ``keep`` or the cache do not fit.
         """
+        check_tokens("CaptionModel", "target", target, self.config.vocab_size)
+        check_memory("CaptionModel.write", memory, target, self.config.embed_dim, kv_cache)
         keep = real_tokens("CaptionModel", target, keep, self.config.pad_id, kv_cache=kv_cache)
-        x = self.embedding(target, positions_of(keep, target, kv_cache))
-        mask = both(causal(self.config), padding_mask(keep, kv_cache))
-        x = self.decoder(x, memory, mask, kv_cache=kv_cache)
+        positions, mask, places = reading("CaptionModel", self.config, target, keep, kv_cache=kv_cache, writes=True)
+        x = self.embedding(target, positions, check=False)
+        x = self.decoder(x, memory, mask, kv_cache=kv_cache, places=places)
+        if kv_cache is not None:
+            kv_cache.keep = keep
         return nn.functional.linear(x, self.embedding.table.weight)

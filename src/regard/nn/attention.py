@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
 from regard.nn.cache import LayerCache
 from regard.nn.initial import reset_linear
+from regard.nn.places import Places
 from regard.nn.position_bias import ALiBi, RelativeBias
 from regard.nn.rotary import Rotary
 from regard.ops import ALiBi as AlibiRule
@@ -173,6 +174,7 @@ class MultiHeadAttention(nn.Module):
         *,
         need_weights: bool = False,
         kv_cache: LayerCache | None = None,
+        places: Places | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attend.
 
@@ -185,6 +187,7 @@ class MultiHeadAttention(nn.Module):
             need_weights: Whether to return the weights too; the output and its gradient stay the same.
             kv_cache: What the layer has kept. Without ``key`` the new tokens are appended to it; with ``key`` (another
                 sequence) its projection is kept at the first call and used at later ones.
+            places: Where the tokens stand in each row, for ``positions``; by default where they stand in the tensor.
 
         Returns:
             The output [batch, q_len, d_model]; with ``need_weights`` also the weights per head
@@ -197,7 +200,7 @@ class MultiHeadAttention(nn.Module):
         Cost:
             Linear memory; quadratic with ``need_weights``.
         """
-        heads = self.heads(query, key, value, kv_cache=kv_cache)
+        heads = self.heads(query, key, value, kv_cache=kv_cache, places=places)
         options: dict[str, Any] = {
             "mask": as_mask("MultiHeadAttention", mask),
             "bias": heads.bias,
@@ -223,9 +226,12 @@ class MultiHeadAttention(nn.Module):
         value: Tensor | None = None,
         *,
         kv_cache: LayerCache | None = None,
+        places: Places | None = None,
     ) -> Heads:
         """Project, split into heads and place: everything before attention itself. Arguments as for a call."""
         _need_width("query", query, self.query)
+        if places is not None:
+            _need_rows(places, query)
         queries = split(self.query(query), self.num_heads)
         if kv_cache is not None and kv_cache.source is not None:
             return Heads(queries, *kv_cache.source, None, "end", 0)
@@ -236,11 +242,16 @@ class MultiHeadAttention(nn.Module):
         keys, values = split(self.key(query), self.num_kv_heads), split(self.value(value), self.num_kv_heads)
         start = 0 if kv_cache is None else kv_cache.length
         if isinstance(self.positions, Rotary):
-            turns = self.positions.turns_from(start, query.shape[1], dtype=queries.dtype, device=query.device)
+            if places is None:
+                turns = self.positions.turns_from(start, query.shape[1], dtype=queries.dtype, device=query.device)
+            else:
+                turns = places.turns(self.positions, queries.dtype)
             queries, keys = self.positions.turn(queries, turns), self.positions.turn(keys, turns)
         kv_start = 0
         if kv_cache is not None:
             keys, values, kv_start = kv_cache.append(keys, values)
+        if places is not None and isinstance(self.positions, ALiBi | RelativeBias):
+            return Heads(queries, keys, values, places.bias(self.positions), start, kv_start)
         bias = self._bias(start, query.shape[1], kv_start, keys.shape[2], device=query.device)
         return Heads(queries, keys, values, bias, start, kv_start)
 
@@ -291,6 +302,14 @@ def _need_width(name: str, tensor: Tensor, linear: nn.Linear) -> None:
     problem = must_be(name, f"of shape [batch, length, {linear.in_features}]", f"of shape {tuple(tensor.shape)}")
     hint = f"a single sequence is {name}[None]" if tensor.dim() == 2 else None
     raise ShapeError(message("MultiHeadAttention", problem, hint=hint))
+
+
+def _need_rows(places: Places, query: Tensor) -> None:
+    rows, q_len = places.queries.shape
+    if rows not in (1, query.shape[0]) or q_len != query.shape[1]:
+        expected = f"of {query.shape[0]} row(s) of {query.shape[1]} new tokens"
+        problem = must_be("places", expected, f"of shape {(rows, q_len)}")
+        raise ShapeError(message("MultiHeadAttention", problem))
 
 
 def as_mask(caller: str, mask: Mask | Tensor | None) -> Mask | Tensor | None:

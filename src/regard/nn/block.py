@@ -13,6 +13,7 @@ from regard.nn.cache import LayerCache
 from regard.nn.dropout import Dropout
 from regard.nn.feed_forward import FeedForward
 from regard.nn.norm import NormKind, make_norm
+from regard.nn.places import Places
 from regard.ops import Mask
 
 
@@ -103,19 +104,24 @@ class EncoderLayer(_Layer):
         )
 
     def forward(
-        self, x: Float[Tensor, "batch length d_model"], mask: Mask | Tensor | None = None
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        mask: Mask | Tensor | None = None,
+        *,
+        places: Places | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """Read.
 
         Args:
             x: The sequence.
             mask: As for ``MultiHeadAttention``.
+            places: As for ``MultiHeadAttention``.
 
         Raises:
             ShapeError: if the width is not that of the layer.
         """
         self._check(x)
-        x = self._add(x, self.self_norm, lambda h: self.self(h, mask=mask))
+        x = self._add(x, self.self_norm, lambda h: self.self(h, mask=mask, places=places))
         return self._add(x, self.feed_forward_norm, self.feed_forward)
 
 
@@ -174,6 +180,7 @@ class DecoderLayer(_Layer):
         *,
         kv_cache: LayerCache | None = None,
         memory_cache: LayerCache | None = None,
+        places: Places | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """Write.
 
@@ -184,20 +191,21 @@ class DecoderLayer(_Layer):
             memory_mask: For the attention to the source: usually ``Padding(keep)`` of the source.
             kv_cache: What the attention within the sequence has kept.
             memory_cache: What the attention to the source has kept.
+            places: Where the tokens stand, as for ``MultiHeadAttention``.
 
         Raises:
             ShapeError: if the width is not that of the layer.
             ConfigError: if there is a ``memory`` and no ``cross``, or the reverse.
         """
         self._check(x)
-        x = self._add(x, self.self_norm, lambda h: self.self(h, mask=mask, kv_cache=kv_cache))
         cross, cross_norm = self.cross, self.cross_norm
-        if cross is not None and cross_norm is not None:
-            if memory is None and (memory_cache is None or memory_cache.source is None):
-                problem = must_be("memory", "given, as the layer has `cross`", None)
-                raise ConfigError(message("DecoderLayer", problem))
-            x = self._add(x, cross_norm, lambda h: cross(h, memory, mask=memory_mask, kv_cache=memory_cache))
-        elif memory is not None:
+        # before anything is appended to a cache
+        if cross is not None and memory is None and (memory_cache is None or memory_cache.source is None):
+            raise ConfigError(message("DecoderLayer", must_be("memory", "given, as the layer has `cross`", None)))
+        if cross is None and memory is not None:
             problem = must_be("memory", "None, as the layer has no `cross`", f"of shape {tuple(memory.shape)}")
             raise ConfigError(message("DecoderLayer", problem))
+        x = self._add(x, self.self_norm, lambda h: self.self(h, mask=mask, kv_cache=kv_cache, places=places))
+        if cross is not None and cross_norm is not None:
+            x = self._add(x, cross_norm, lambda h: cross(h, memory, mask=memory_mask, kv_cache=memory_cache))
         return self._add(x, self.feed_forward_norm, self.feed_forward)

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError, message
 from regard.nn.block import DecoderLayer
-from regard.nn.cache import KeyValueCache
+from regard.nn.cache import KeyValueCache, LayerCache
 from regard.nn.encoder import Encoder
+from regard.nn.places import Places
 from regard.ops import Mask
 
 
@@ -40,6 +41,7 @@ class Decoder(nn.Module):
         memory_mask: Mask | Tensor | None = None,
         *,
         kv_cache: KeyValueCache | None = None,
+        places: Places | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """Write.
 
@@ -49,12 +51,13 @@ class Decoder(nn.Module):
             mask: The same for every layer: usually ``Causal() & Padding(keep)``.
             memory_mask: For the attention to the source: usually ``Padding(keep)`` of the source.
             kv_cache: What the layers have kept; it is filled.
+            places: Where the tokens stand in each row, for attentions with positions of their own.
         """
         for index, layer in enumerate(self.layers):
-            caches = {}
+            caches: dict[str, LayerCache] = {}
             if kv_cache is not None:
                 caches = {"kv_cache": kv_cache.layer(index), "memory_cache": kv_cache.layer(index, "cross")}
-            x = layer(x, memory, mask, memory_mask, **caches)
+            x = layer(x, memory, mask, memory_mask, places=places, **caches)
         return x if self.norm is None else self.norm(x)
 
 

@@ -55,18 +55,22 @@ class TokenEmbedding(nn.Module):
         self,
         tokens: Int[Tensor, "batch length"],
         positions: Int[Tensor, "length"] | Int[Tensor, "batch length"] | None = None,
+        *,
+        check: bool = True,
     ) -> Float[Tensor, "batch length embed_dim"]:
         """Look up.
 
         Args:
             tokens: Ids.
             positions: Of each token; 0, 1, … by default.
+            check: Whether to look at the ids; False where ``check_tokens`` has.
 
         Raises:
             ShapeError, DTypeError: if they are no [batch, length] of integers.
             ConfigError: if an id is not in the vocabulary. Looked at only where that is free: eager mode, CPU.
         """
-        check_tokens("TokenEmbedding", "tokens", tokens, self.table.num_embeddings)
+        if check:
+            check_tokens("TokenEmbedding", "tokens", tokens, self.table.num_embeddings)
         x: Tensor = self.table(tokens)
         x = x * self.scale if self.scale != 1 else x
         x = x if self.positions is None else self.positions(x, positions)
@@ -78,9 +82,11 @@ def check_tokens(caller: str, name: str, tokens: Tensor, vocab_size: int) -> Non
     """Refuse what is no [batch, length] of ids of the vocabulary; ids are looked at where that is free.
 
     Raises:
-        ShapeError, DTypeError: if it is no integer tensor of two dimensions.
+        ShapeError, DTypeError: if it is no tensor of integers with two dimensions.
         ConfigError: if an id is not in the vocabulary; names it and where it stands.
     """
+    if not isinstance(tokens, Tensor):
+        raise DTypeError(message(caller, must_be(name, "a tensor of ids", type(tokens).__name__)))
     if tokens.dim() != 2:
         hint = f"a single text is {name}[None]" if tokens.dim() == 1 else None
         problem = must_be(name, "of shape [batch, length]", f"of shape {tuple(tokens.shape)}")

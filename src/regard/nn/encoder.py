@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError, message
 from regard.nn.block import EncoderLayer
+from regard.nn.places import Places
 from regard.ops import Mask
 
 
@@ -38,14 +39,19 @@ class Encoder(nn.Module):
         self.norm = norm
 
     def forward(
-        self, x: Float[Tensor, "batch length d_model"], mask: Mask | Tensor | None = None
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        mask: Mask | Tensor | None = None,
+        *,
+        places: Places | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """Read.
 
         Args:
             x: Embeddings, positions included where they are absolute.
             mask: The same for every layer: usually ``Padding(keep)``.
+            places: Where the tokens stand in each row, for attentions with positions of their own.
         """
         for layer in self.layers:
-            x = layer(x, mask)
+            x = layer(x, mask, places=places)
         return x if self.norm is None else self.norm(x)

@@ -81,6 +81,8 @@ class LearnedPositions(nn.Module):
             if size < 1:
                 raise ConfigError(message("LearnedPositions", must_be(name, "at least 1", size)))
         self.max_len, self.dim = max_len, dim
+        # built here, as a compiler cannot trace the building
+        self._beyond = message("LearnedPositions", must_be("positions", f"from 0 to {max_len - 1}", "beyond that"))
         self.table = nn.Embedding(max_len, dim)
         self.reset_parameters()
 
@@ -99,7 +101,8 @@ class LearnedPositions(nn.Module):
 
         Raises:
             ShapeError: if the width is not ``dim``, positions do not fit, or one is not below ``max_len`` (given
-                positions are looked at only where that is free: eager mode, CPU).
+                positions are looked at only where that is free: eager mode, CPU). In compiled code given positions
+                out of range end in a RuntimeError.
         """
         given = positions
         positions = _positions("LearnedPositions", x, positions, self.dim)
@@ -111,6 +114,8 @@ class LearnedPositions(nn.Module):
             if low < 0 or high >= self.max_len:
                 problem = must_be("positions", f"from 0 to {self.max_len - 1}", f"from {int(low)} to {int(high)}")
                 raise ShapeError(message("LearnedPositions", problem))
+        elif given is not None and torch.compiler.is_compiling():
+            torch._assert_async(((given >= 0) & (given < self.max_len)).all(), self._beyond)
         added: Tensor = x + self.table(positions)
         return added
 

@@ -63,20 +63,20 @@ class ALiBi(nn.Module):
         self.num_heads = num_heads
 
     def forward(
-        self, q_positions: Int[Tensor, "q_len"], k_positions: Int[Tensor, "kv_len"]
-    ) -> Float[Tensor, "1 num_heads q_len kv_len"]:
+        self, q_positions: Int[Tensor, "*batch q_len"], k_positions: Int[Tensor, "*batch kv_len"]
+    ) -> Float[Tensor, "batch_or_1 num_heads q_len kv_len"]:
         """The bias for ``attend``.
 
         Args:
-            q_positions: Absolute position of each query.
-            k_positions: Absolute position of each key.
+            q_positions: Absolute position of each query, one row for all batch rows or one each.
+            k_positions: Absolute position of each key, the same.
 
         Returns:
             A dense bias in float32: quadratic memory.
         """
-        distance = (q_positions[:, None] - k_positions[None]).abs()
+        distance = _offsets(q_positions, k_positions).abs()
         slopes = alibi_slopes(self.num_heads).to(distance.device)
-        return (-slopes[:, None, None] * distance)[None]
+        return -slopes[:, None, None] * distance[:, None]
 
     def rule(self, device: torch.device | str = "cpu") -> AlibiRule:
         """The same bias as a rule, which ``attend`` need not write out."""
@@ -133,21 +133,21 @@ class RelativeBias(nn.Module):
         nn.init.normal_(self.table.weight, std=0.02)
 
     def forward(
-        self, q_positions: Int[Tensor, "q_len"], k_positions: Int[Tensor, "kv_len"]
-    ) -> Float[Tensor, "1 num_heads q_len kv_len"]:
+        self, q_positions: Int[Tensor, "*batch q_len"], k_positions: Int[Tensor, "*batch kv_len"]
+    ) -> Float[Tensor, "batch_or_1 num_heads q_len kv_len"]:
         """The bias for ``attend``.
 
         Args:
-            q_positions: Absolute position of each query.
-            k_positions: Absolute position of each key.
+            q_positions: Absolute position of each query, one row for all batch rows or one each.
+            k_positions: Absolute position of each key, the same.
 
         Returns:
             A dense bias in the dtype of the table: quadratic memory.
         """
-        bias: Tensor = self.table(self._buckets(k_positions[None] - q_positions[:, None]))
-        return bias.permute(2, 0, 1)[None]
+        bias: Tensor = self.table(self._buckets(_offsets(q_positions, k_positions)))
+        return bias.permute(0, 3, 1, 2)
 
-    def _buckets(self, offset: Int[Tensor, "q_len kv_len"]) -> Int[Tensor, "q_len kv_len"]:
+    def _buckets(self, offset: Int[Tensor, "rows q_len kv_len"]) -> Int[Tensor, "rows q_len kv_len"]:
         own = self.num_buckets // 2 if self.bidirectional else self.num_buckets
         after = (offset > 0).long() * own if self.bidirectional else torch.zeros_like(offset)
         distance = offset.abs() if self.bidirectional else (-offset).clamp(min=0)
@@ -159,3 +159,11 @@ class RelativeBias(nn.Module):
     def extra_repr(self) -> str:
         """Show the buckets in ``print(module)``."""
         return f"num_buckets={self.num_buckets}, max_distance={self.max_distance}, bidirectional={self.bidirectional}"
+
+
+def _offsets(
+    q_positions: Int[Tensor, "*batch q_len"], k_positions: Int[Tensor, "*batch kv_len"]
+) -> Int[Tensor, "batch_or_1 q_len kv_len"]:
+    """How far after each query each key stands."""
+    offsets = k_positions[..., None, :] - q_positions[..., :, None]
+    return offsets if offsets.dim() == 3 else offsets[None]
