@@ -137,7 +137,7 @@ def test_self_attention_is_its_formula(scale: Any, factor: float, shared: bool) 
     ("call", "text"),
     [
         (lambda: SelfAttention(10, 3), r"`embed_size` must be a multiple of heads \(3\), but is 10"),
-        (lambda: SelfAttention(8, 2, scale="root"), '`scale` must be "head", "embed" or a number'),  # type: ignore[arg-type]
+        (lambda: SelfAttention(8, 2, scale="root"), '`scale` must be "head", "embed", a number or None'),  # type: ignore[arg-type]
         (lambda: SelfAttention(8, 2)(torch.randn(1, 3, 7)), r"`query` must be of shape \[batch, length, 8\]"),
         (
             lambda: from_textbook({"a.weight": torch.zeros(2, 2)}),

@@ -9,9 +9,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.errors import ShapeError, all_problems, message, must_be
+from regard.errors import ShapeError, message, must_be
 from regard.nn.attention import as_mask
 from regard.nn.initial import reset_linear
+from regard.nn.options import check_options
 from regard.ops import Mask, attend, dense_mask, weights
 
 Score = Literal["dot", "general"]
@@ -51,7 +52,8 @@ class AdditiveAttention(nn.Module):
 
     def __init__(self, query_dim: int, key_dim: int, attention_dim: int) -> None:
         super().__init__()
-        _check_widths("AdditiveAttention", query_dim=query_dim, key_dim=key_dim, attention_dim=attention_dim)
+        widths = {"query_dim": query_dim, "key_dim": key_dim, "attention_dim": attention_dim}
+        check_options("AdditiveAttention", widths)
         self.query = nn.Linear(query_dim, attention_dim, bias=False)
         self.key = nn.Linear(key_dim, attention_dim, bias=False)
         self.score = nn.Linear(attention_dim, 1, bias=False)
@@ -149,14 +151,12 @@ class DotAttention(nn.Module):
 
     def __init__(self, query_dim: int, key_dim: int, *, score: Score = "dot") -> None:
         super().__init__()
-        _check_widths("DotAttention", query_dim=query_dim, key_dim=key_dim)
         problems = []
         if score not in get_args(Score):
             problems.append(must_be("score", '"dot" or "general"', repr(score)))
         elif score == "dot" and query_dim != key_dim:
             problems.append(must_be("key_dim", f'query_dim ({query_dim}) for score="dot"', key_dim))
-        if problems:
-            raise all_problems("DotAttention", problems)
+        check_options("DotAttention", {"query_dim": query_dim, "key_dim": key_dim}, more=problems)
         self.query_dim, self.key_dim = query_dim, key_dim
         self.key = nn.Linear(key_dim, query_dim, bias=False) if score == "general" else nn.Identity()
         self.reset_parameters()
@@ -235,12 +235,6 @@ def _allowed(mask: Mask | Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, T
     """The mask filled in, [batch or 1, q_len, kv_len], and the keys that no query may see, [batch or 1, kv_len, 1]."""
     allowed = dense_mask(mask, (query.shape[0], 1, query.shape[1], key.shape[1]), device=query.device)[:, 0]
     return allowed, ~allowed.any(dim=1)[..., None]
-
-
-def _check_widths(caller: str, **widths: int) -> None:
-    problems = [must_be(name, "at least 1", width) for name, width in widths.items() if width < 1]
-    if problems:
-        raise all_problems(caller, problems)
 
 
 def _check_shapes(caller: str, query: Tensor, key: Tensor, value: Tensor, query_dim: int, key_dim: int) -> None:

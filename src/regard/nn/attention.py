@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
 from regard.nn.cache import LayerCache
 from regard.nn.initial import reset_linear
+from regard.nn.options import check_options
 from regard.nn.places import Places
 from regard.nn.position_bias import ALiBi, RelativeBias
 from regard.nn.rotary import Rotary
@@ -114,7 +115,8 @@ class MultiHeadAttention(nn.Module):
 
     Raises:
         ShapeError: if the heads do not divide evenly.
-        ConfigError: if ``dropout_p`` is not between 0 and 1, or ``positions`` is no position scheme for attention.
+        ConfigError: if a size is below 1, ``dropout_p`` is not between 0 and 1, or ``positions`` is no position scheme
+            for attention, or one of another number of heads.
 
     Source:
         Vaswani et al. 2017, section 3.2.2; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
@@ -136,22 +138,25 @@ class MultiHeadAttention(nn.Module):
         dropout_p: float = 0.0,
     ) -> None:
         super().__init__()
+        key_width, value_width = kv_dim if isinstance(kv_dim, tuple) else (d_model if kv_dim is None else kv_dim,) * 2
+        given = {"num_kv_heads": num_kv_heads, "head_dim": head_dim, "value_dim": value_dim}
+        widths = {"d_model": d_model, "kv_dim": key_width}
+        if isinstance(kv_dim, tuple):
+            widths["kv_dim[1]"] = value_width
+        check_options(
+            "MultiHeadAttention",
+            {**widths, "num_heads": num_heads, **{name: size for name, size in given.items() if size is not None}},
+            shares={"dropout_p": dropout_p},
+        )
         self.num_heads = num_heads
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         if head_dim is None:
             _need_multiple("d_model", d_model, "num_heads", num_heads)
         _need_multiple("num_heads", num_heads, "num_kv_heads", self.num_kv_heads)
-        if not 0 <= dropout_p <= 1:
-            raise ConfigError(message("MultiHeadAttention", must_be("dropout_p", "between 0 and 1", dropout_p)))
-        if not isinstance(positions, Rotary | ALiBi | RelativeBias | None):
-            found = f"a {type(positions).__name__}"
-            hint = "SinusoidalPositions and LearnedPositions are added to the embeddings, before the first layer"
-            problem = must_be("positions", "Rotary, ALiBi, RelativeBias or None", found)
-            raise ConfigError(message("MultiHeadAttention", problem, hint=hint))
+        _need_positions(positions, num_heads)
         self.head_dim = d_model // num_heads if head_dim is None else head_dim
         self.value_dim = self.head_dim if value_dim is None else value_dim
         self.scale, self.dropout_p, self.positions = scale, dropout_p, positions
-        key_width, value_width = kv_dim if isinstance(kv_dim, tuple) else (kv_dim or d_model,) * 2
         self.query = nn.Linear(d_model, num_heads * self.head_dim, bias=bias)
         self.key = nn.Linear(key_width, self.num_kv_heads * self.head_dim, bias=bias)
         self.value = nn.Linear(value_width, self.num_kv_heads * self.value_dim, bias=bias)
@@ -230,6 +235,9 @@ class MultiHeadAttention(nn.Module):
     ) -> Heads:
         """Project, split into heads and place: everything before attention itself. Arguments as for a call."""
         _need_width("query", query, self.query)
+        if not isinstance(kv_cache, LayerCache | None):
+            problem = must_be("kv_cache", "the LayerCache of one layer", f"a {type(kv_cache).__name__}")
+            raise DTypeError(message("MultiHeadAttention", problem, hint="KeyValueCache().layer(index) is one"))
         if places is not None:
             _need_rows(places, query)
         queries = split(self.query(query), self.num_heads)
@@ -237,6 +245,7 @@ class MultiHeadAttention(nn.Module):
             return Heads(queries, *kv_cache.source, None, "end", 0)
         if key is not None and key is not query:
             return self._heads_of_two(queries, key, value, kv_cache)
+        _need_width("key", query, self.key)
         value = query if value is None else value
         _need_width("value", value, self.value)
         keys, values = split(self.key(query), self.num_kv_heads), split(self.value(value), self.num_kv_heads)
@@ -291,12 +300,28 @@ def split(joined: Float[Tensor, "batch length width"], heads: int) -> Float[Tens
     return joined.view(batch, length, heads, width // heads).transpose(1, 2)
 
 
+def _need_positions(positions: object, num_heads: int) -> None:
+    if not isinstance(positions, Rotary | ALiBi | RelativeBias | None):
+        found = f"a {type(positions).__name__}"
+        hint = "SinusoidalPositions and LearnedPositions are added to the embeddings, before the first layer"
+        problem = must_be("positions", "Rotary, ALiBi, RelativeBias or None", found)
+        raise ConfigError(message("MultiHeadAttention", problem, hint=hint))
+    if isinstance(positions, ALiBi | RelativeBias) and positions.num_heads != num_heads:
+        name = type(positions).__name__
+        problem = must_be("positions", f"{name} of num_heads ({num_heads})", f"of {positions.num_heads}")
+        raise ConfigError(message("MultiHeadAttention", problem))
+
+
 def _need_multiple(name: str, total: int, by: str, parts: int) -> None:
-    if parts < 1 or total % parts:
+    if total % parts:
         raise ShapeError(message("MultiHeadAttention", must_be(name, f"a multiple of {by} ({parts})", total)))
 
 
 def _need_width(name: str, tensor: Tensor, linear: nn.Linear) -> None:
+    if not isinstance(tensor, Tensor):
+        hint = "a mask is given as mask=" if isinstance(tensor, Mask) else None
+        problem = must_be(name, "a tensor", f"a {type(tensor).__name__}")
+        raise DTypeError(message("MultiHeadAttention", problem, hint=hint))
     if tensor.dim() == 3 and tensor.shape[2] == linear.in_features:
         return
     problem = must_be(name, f"of shape [batch, length, {linear.in_features}]", f"of shape {tuple(tensor.shape)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from regard.nn.cache import LayerCache
 from regard.nn.dropout import Dropout
 from regard.nn.feed_forward import FeedForward
 from regard.nn.norm import NormKind, make_norm
+from regard.nn.options import check_options
 from regard.nn.places import Places
 from regard.ops import Mask
 
@@ -35,12 +37,13 @@ class _Layer(nn.Module):
         dropout_p: float,
     ) -> None:
         super().__init__()
+        caller = type(self).__name__
+        known = [] if norm in get_args(NormKind) else [must_be("norm", '"layer" or "rms"', repr(norm))]
+        check_options(caller, {}, shares={"dropout_p": dropout_p}, more=known)
         d_model, bias = attention.query.in_features, attention.query.bias is not None
         if feed_forward.wide.in_features != d_model:
             expected = f"of the width of the attention ({d_model})"
-            raise ConfigError(
-                message(type(self).__name__, must_be("feed_forward", expected, feed_forward.wide.in_features))
-            )
+            raise ConfigError(message(caller, must_be("feed_forward", expected, feed_forward.wide.in_features)))
         self.norm_first = norm_first
         self.self = attention
         self.self_norm = make_norm(norm, d_model, eps=norm_eps, bias=bias)
@@ -166,6 +169,9 @@ class DecoderLayer(_Layer):
         self.cross_norm: nn.Module | None = None
         if cross is not None:
             d_model = attention.query.in_features
+            if cross.positions is not None:
+                found = f"with {type(cross.positions).__name__}"
+                raise ConfigError(message("DecoderLayer", must_be("cross", "an attention without positions", found)))
             if cross.query.in_features != d_model:
                 expected = f"of the width of the attention ({d_model})"
                 raise ConfigError(message("DecoderLayer", must_be("cross", expected, cross.query.in_features)))

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.errors import ConfigError, ShapeError, message, must_be
+from regard.nn.options import check_options
 
 
 class CachedKeys(NamedTuple):
@@ -131,9 +132,8 @@ class KeyValueCache:
     def __init__(self, *, max_len: int | None = None, window: int | None = None) -> None:
         if max_len is not None and window is not None:
             raise ConfigError(message("KeyValueCache", must_be("max_len", "None where `window` is given", max_len)))
-        for name, size in (("max_len", max_len), ("window", window)):
-            if size is not None and size < 1:
-                raise ConfigError(message("KeyValueCache", must_be(name, "at least 1", size)))
+        given = {"max_len": max_len, "window": window}
+        check_options("KeyValueCache", {name: size for name, size in given.items() if size is not None})
         self.max_len, self.window = max_len, window
         self.keep: Tensor | None = None  # which tokens so far are real, where the model has met padding
         self.layers: dict[tuple[int, str], LayerCache] = {}

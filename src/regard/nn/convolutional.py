@@ -10,6 +10,7 @@ from torch.nn import functional
 from regard.errors import ShapeError, all_problems, message, must_be
 from regard.nn.dropout import Dropout
 from regard.nn.initial import reset_linear
+from regard.nn.options import check_options
 
 
 class CausalConvolution(nn.Module):
@@ -42,7 +43,7 @@ class CausalConvolution(nn.Module):
     def __init__(self, input_dim: int, output_dim: int, kernel_size: int, *, dilation: int = 1) -> None:
         super().__init__()
         sizes = {"input_dim": input_dim, "output_dim": output_dim, "kernel_size": kernel_size, "dilation": dilation}
-        _check("CausalConvolution", 0.0, **sizes)
+        check_options("CausalConvolution", sizes)
         self.convolution = nn.Conv1d(input_dim, output_dim, kernel_size, dilation=dilation)
         self.reach = (kernel_size - 1) * dilation
         self.reset_parameters()
@@ -112,7 +113,8 @@ class CausalBlock(nn.Module):
         self, dim: int, kernel_size: int, *, dilation: int = 1, gated: bool = False, dropout_p: float = 0.0
     ) -> None:
         super().__init__()
-        _check("CausalBlock", dropout_p, dim=dim, kernel_size=kernel_size, dilation=dilation)
+        sizes = {"dim": dim, "kernel_size": kernel_size, "dilation": dilation}
+        check_options("CausalBlock", sizes, shares={"dropout_p": dropout_p})
         self.gated = gated
         self.norm = nn.LayerNorm(dim)
         self.convolution = CausalConvolution(dim, 2 * dim if gated else dim, kernel_size, dilation=dilation)
@@ -181,7 +183,8 @@ class TextBlock(nn.Module):
         self, dim: int, kernel_size: int, *, dilation: int = 1, gated: bool = False, dropout_p: float = 0.0
     ) -> None:
         super().__init__()
-        _check("TextBlock", dropout_p, dim=dim, kernel_size=kernel_size, dilation=dilation)
+        sizes = {"dim": dim, "kernel_size": kernel_size, "dilation": dilation}
+        check_options("TextBlock", sizes, shares={"dropout_p": dropout_p})
         if kernel_size % 2 == 0:
             raise all_problems("TextBlock", [must_be("kernel_size", "odd, to see as much on both sides", kernel_size)])
         self.gated = gated
@@ -247,11 +250,3 @@ def _check_width(caller: str, inputs: Tensor, width: int) -> None:
         problem = must_be("inputs", f"of shape [batch, length, {width}]", f"of shape {tuple(inputs.shape)}")
         hint = "a single sequence is inputs[None]" if inputs.dim() == 2 else None
         raise ShapeError(message(caller, problem, hint=hint))
-
-
-def _check(caller: str, dropout_p: float, **sizes: int) -> None:
-    problems = [must_be(name, "at least 1", size) for name, size in sizes.items() if size < 1]
-    if not 0 <= dropout_p <= 1:
-        problems.append(must_be("dropout_p", "between 0 and 1", dropout_p))
-    if problems:
-        raise all_problems(caller, problems)

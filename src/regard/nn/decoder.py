@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, message
+from regard.errors import ConfigError, message, must_be
 from regard.nn.block import DecoderLayer
 from regard.nn.cache import KeyValueCache, LayerCache
 from regard.nn.encoder import Encoder
@@ -31,6 +31,8 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         if not self.layers:
             raise ConfigError(message("Decoder", "`layers` must hold at least one layer, but is empty."))
+        if not isinstance(norm, nn.Module | None):
+            raise ConfigError(message("Decoder", must_be("norm", "a module or None", repr(norm))))
         self.norm = norm
 
     def forward(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
 from regard.nn.dropout import Dropout
+from regard.nn.options import check_options
 from regard.nn.position import LearnedPositions, SinusoidalPositions
 from regard.ops.transforms import is_free_to_look_at
 
@@ -26,6 +27,9 @@ class TokenEmbedding(nn.Module):
             amplitude 1; otherwise they are drawn with a standard deviation of 0.02, as beside learned positions.
         dropout_p: Share of the features dropped in training.
 
+    Raises:
+        ConfigError: if a size, a share or ``positions`` cannot be.
+
     Source:
         Vaswani et al. 2017, section 3.4; without scaling: Devlin et al. 2019, arXiv:1810.04805.
     """
@@ -40,6 +44,12 @@ class TokenEmbedding(nn.Module):
         dropout_p: float = 0.0,
     ) -> None:
         super().__init__()
+        wrong: list[str] = []
+        if not isinstance(positions, SinusoidalPositions | LearnedPositions | None):
+            expected = "SinusoidalPositions, LearnedPositions or None"
+            wrong.append(must_be("positions", expected, f"a {type(positions).__name__}"))
+        sizes = {"vocab_size": vocab_size, "embed_dim": embed_dim}
+        check_options("TokenEmbedding", sizes, shares={"dropout_p": dropout_p}, more=wrong)
         self.table = nn.Embedding(vocab_size, embed_dim)
         self.positions = positions
         self.scale = embed_dim**0.5 if scaled else 1.0

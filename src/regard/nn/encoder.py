@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, message
+from regard.errors import ConfigError, message, must_be
 from regard.nn.block import EncoderLayer
 from regard.nn.places import Places
 from regard.ops import Mask
@@ -36,6 +36,8 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         if not self.layers:
             raise ConfigError(message("Encoder", "`layers` must hold at least one layer, but is empty."))
+        if not isinstance(norm, nn.Module | None):
+            raise ConfigError(message("Encoder", must_be("norm", "a module or None", repr(norm))))
         self.norm = norm
 
     def forward(

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, all_problems, message, must_be
+from regard.nn.options import check_options, is_whole, size_problems
 from regard.ops import ALiBi as AlibiRule
 
 
@@ -59,7 +60,7 @@ class ALiBi(nn.Module):
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
-        alibi_slopes(num_heads)  # refuses what it must before the first call
+        check_options("ALiBi", {"num_heads": num_heads})
         self.num_heads = num_heads
 
     def forward(
@@ -113,10 +114,11 @@ class RelativeBias(nn.Module):
         self, num_heads: int, *, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
     ) -> None:
         super().__init__()
+        sizes = {"num_heads": num_heads, "num_buckets": num_buckets, "max_distance": max_distance}
+        if not all(map(is_whole, sizes.values())):
+            check_options("RelativeBias", sizes)
         own = num_buckets // 2 if bidirectional else num_buckets
-        problems = []
-        if num_heads < 1:
-            problems.append(must_be("num_heads", "at least 1", num_heads))
+        problems = size_problems({"num_heads": num_heads})
         if own < 2 or (bidirectional and num_buckets % 2):
             expected = "even and at least 4" if bidirectional else "at least 2"
             problems.append(must_be("num_buckets", expected, num_buckets))
@@ -124,6 +126,7 @@ class RelativeBias(nn.Module):
             problems.append(must_be("max_distance", f"more than {own // 2}", max_distance))
         if problems:
             raise all_problems("RelativeBias", problems)
+        self.num_heads = num_heads
         self.num_buckets, self.max_distance, self.bidirectional = num_buckets, max_distance, bidirectional
         self.table = nn.Embedding(num_buckets, num_heads)
         self.reset_parameters()

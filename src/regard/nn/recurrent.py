@@ -11,8 +11,9 @@ from torch import _VF, Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.errors import ConfigError, ShapeError, all_problems, message, must_be
+from regard.errors import ConfigError, ShapeError, message, must_be
 from regard.nn.dropout import Dropout
+from regard.nn.options import check_options
 from regard.ops.transforms import in_transform
 
 Kind = Literal["lstm", "gru"]
@@ -340,8 +341,4 @@ def check_recurrent(caller: str, kind: str, dropout_p: float, **sizes: int) -> N
         ConfigError: with every problem.
     """
     problems = [] if kind in get_args(Kind) else [must_be("kind", '"lstm" or "gru"', repr(kind))]
-    problems += [must_be(name, "at least 1", size) for name, size in sizes.items() if size < 1]
-    if not 0 <= dropout_p <= 1:
-        problems.append(must_be("dropout_p", "between 0 and 1", dropout_p))
-    if problems:
-        raise all_problems(caller, problems)
+    check_options(caller, sizes, shares={"dropout_p": dropout_p}, more=problems)

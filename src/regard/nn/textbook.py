@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard.errors import ConfigError, FormatError, ShapeError, message, must_be
 from regard.nn.attention import Heads, MultiHeadAttention, as_mask, split
 from regard.nn.initial import reset_linear
+from regard.nn.options import check_options, is_number
 from regard.ops import Mask, attend, weights
 
 
@@ -26,12 +27,12 @@ class SelfAttention(nn.Module):
         embed_size: Width of the inputs and of the output.
         heads: Number of heads; must divide ``embed_size``.
         shared_heads: Whether every head uses the same head_dim × head_dim projections, instead of its own.
-        scale: "head" for head_dim^−½ (the paper's), "embed" for embed_size^−½, or a number.
+        scale: "head" or None for head_dim^−½ (the paper's), "embed" for embed_size^−½, or a number.
         bias: Whether the projections of queries, keys and values add a bias; that of the output always does.
 
     Raises:
         ShapeError: if ``heads`` does not divide ``embed_size``.
-        ConfigError: if ``scale`` is none of these.
+        ConfigError: if a size is below 1, or ``scale`` is none of these.
 
     Example:
         >>> import torch
@@ -47,11 +48,12 @@ class SelfAttention(nn.Module):
         heads: int,
         *,
         shared_heads: bool = False,
-        scale: Literal["head", "embed"] | float = "head",
+        scale: Literal["head", "embed"] | float | None = "head",
         bias: bool = False,
     ) -> None:
         super().__init__()
-        if heads < 1 or embed_size % heads:
+        check_options("SelfAttention", {"embed_size": embed_size, "heads": heads})
+        if embed_size % heads:
             problem = must_be("embed_size", f"a multiple of heads ({heads})", embed_size)
             raise ShapeError(message("SelfAttention", problem))
         self.embed_size, self.num_heads, self.shared_heads = embed_size, heads, shared_heads
@@ -65,14 +67,15 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(embed_size, embed_size)
         self.reset_parameters()
 
-    def _scale(self, scale: str | float) -> float:
-        if scale == "head":
+    def _scale(self, scale: object) -> float:
+        if scale is None or scale == "head":
             return float(self.head_dim**-0.5)
         if scale == "embed":
             return float(self.embed_size**-0.5)
-        if isinstance(scale, str):
-            raise ConfigError(message("SelfAttention", must_be("scale", '"head", "embed" or a number', repr(scale))))
-        return scale
+        if not is_number(scale):
+            expected = '"head", "embed", a number or None'
+            raise ConfigError(message("SelfAttention", must_be("scale", expected, repr(scale))))
+        return float(scale)  # type: ignore[arg-type]
 
     def reset_parameters(self) -> None:
         """Draw every projection anew: Glorot-uniform weights, zero biases."""
