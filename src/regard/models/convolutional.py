@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.errors import must_be
-from regard.models.configuration import check_config
+from regard.models.configuration import check_config, need_config
 from regard.models.padding import find_keep
 from regard.models.sampling import continue_texts
 from regard.nn.convolutional import CausalBlock, reset_convolution
@@ -46,10 +46,13 @@ class TextCNNConfig:
     pad_id: int = 0
 
     def __post_init__(self) -> None:
-        wrong = not self.kernel_sizes or min(self.kernel_sizes) < 1
-        more = [must_be("kernel_sizes", "one or more sizes of at least 1", self.kernel_sizes)] if wrong else []
         sizes = ("vocab_size", "num_classes", "embed_dim", "num_filters")
-        check_config(self, sizes=sizes, ids=("pad_id",), more=more)
+        check_config(self, sizes=sizes, ids=("pad_id",), more=self.problems)
+
+    def problems(self) -> list[str]:
+        """What else cannot work, one sentence each."""
+        wrong = not self.kernel_sizes or min(self.kernel_sizes) < 1
+        return [must_be("kernel_sizes", "one or more sizes of at least 1", self.kernel_sizes)] if wrong else []
 
 
 class TextCNN(nn.Module):
@@ -77,6 +80,7 @@ class TextCNN(nn.Module):
 
     def __init__(self, config: TextCNNConfig) -> None:
         super().__init__()
+        need_config("TextCNN", config, TextCNNConfig)
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.embed_dim)
         self.convolutions = nn.ModuleList(
@@ -188,6 +192,7 @@ class ConvolutionalLM(nn.Module):
 
     def __init__(self, config: ConvolutionalLMConfig) -> None:
         super().__init__()
+        need_config("ConvolutionalLM", config, ConvolutionalLMConfig)
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.embed_dim)
         self.dropout = Dropout(config.dropout_p)

@@ -6,6 +6,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.models.config import TransformerConfig, decoder_stack, embedding
+from regard.models.configuration import need_config
 from regard.models.padding import real_tokens
 from regard.models.reading import reading
 from regard.nn import KeyValueCache
@@ -39,6 +40,7 @@ class DecoderLM(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
+        need_config("DecoderLM", config, TransformerConfig)
         self.config = config
         self.embedding = embedding(config, config.vocab_size)
         self.decoder = decoder_stack(config, num_layers=config.num_layers, cross=False)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.errors import must_be
 from regard.models.config import TransformerConfig, decoder_stack, embedding, encoder_stack
+from regard.models.configuration import need_config
 from regard.models.padding import check_keep, check_memory, is_all_real, real_tokens
 from regard.models.reading import reading
 from regard.nn import KeyValueCache
@@ -28,13 +29,16 @@ class EncoderDecoderConfig(TransformerConfig):
     source_vocab_size: int | None = None
     num_decoder_layers: int | None = None
 
+    def more_sizes(self) -> tuple[str, ...]:
+        """Other fields that must be at least 1, where they are not None."""
+        return (*super().more_sizes(), "source_vocab_size", "num_decoder_layers")
+
     def problems(self) -> list[str]:
         """What cannot work, one sentence each."""
-        return super().problems() + [
-            must_be(name, "at least 1, or None", size)
-            for name in ("source_vocab_size", "num_decoder_layers")
-            if (size := getattr(self, name)) is not None and size < 1
-        ]
+        found = super().problems()
+        if self.pad_id is not None and self.source_vocab_size is not None and self.pad_id >= self.source_vocab_size:
+            found.append(must_be("pad_id", f"an id of the source too (below {self.source_vocab_size})", self.pad_id))
+        return found
 
 
 class Seq2Seq(nn.Module):
@@ -65,6 +69,7 @@ class Seq2Seq(nn.Module):
 
     def __init__(self, config: EncoderDecoderConfig) -> None:
         super().__init__()
+        need_config("Seq2Seq", config, EncoderDecoderConfig)
         self.config = config
         self.embedding = embedding(config, config.vocab_size)
         shared = config.source_vocab_size is None

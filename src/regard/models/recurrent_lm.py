@@ -8,7 +8,7 @@ from typing import get_args
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.models.configuration import check_config
+from regard.models.configuration import check_config, need_config
 from regard.models.padding import find_keep
 from regard.models.sampling import continue_texts
 from regard.nn.dropout import Dropout
@@ -82,6 +82,7 @@ class RecurrentLM(nn.Module):
 
     def __init__(self, config: RecurrentLMConfig) -> None:
         super().__init__()
+        need_config("RecurrentLM", config, RecurrentLMConfig)
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.embed_dim)
         self.dropout = Dropout(config.dropout_p)
