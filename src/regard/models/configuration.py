@@ -16,7 +16,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "bool": ("True or False", lambda value: isinstance(value, bool)),
     "tuple[int, ...]": (
         "a tuple of integers",
-        lambda value: isinstance(value, tuple | list) and all(map(is_whole, value)),
+        lambda value: isinstance(value, tuple) and all(map(is_whole, value)),
     ),
 }
 

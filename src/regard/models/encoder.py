@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from regard.errors import ConfigError, ShapeError, message, must_be
 from regard.models.config import TransformerConfig, embedding, encoder_stack
 from regard.models.configuration import need_config
-from regard.models.padding import check_keep, real_tokens
+from regard.models.padding import real_tokens
 from regard.models.reading import reading
 from regard.nn import make_norm
 from regard.nn.embedding import check_tokens
+from regard.nn.inputs import check_keep
 from regard.nn.options import share_problems
 
 Pooling = Literal["mean", "first"]
@@ -246,6 +247,7 @@ class MaskedLM(nn.Module):
         segments: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length vocab_size"]:
         """Say what stands at every place; arguments as for ``TextEncoder``."""
+        check_tokens("MaskedLM", "tokens", tokens, self.config.vocab_size)
         states = self.transform(self.text(tokens, keep=keep, segments=segments))
         return nn.functional.linear(states, self.text.embedding.table.weight, self.bias)
 
@@ -289,6 +291,7 @@ def hide_words(
     Source:
         Devlin et al. 2019, section 3.1.
     """
+    need_config("hide_words", config, EncoderConfig)
     if config.mask_id is None:
         raise ConfigError(message("hide_words", must_be("config.mask_id", "the id of the mask token", None)))
     if wrong := share_problems({"share": share}):

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from regard.errors import must_be
 from regard.models.config import TransformerConfig, decoder_stack, embedding, encoder_stack
 from regard.models.configuration import need_config
-from regard.models.padding import check_keep, check_memory, is_all_real, real_tokens
+from regard.models.padding import check_memory, is_all_real, real_tokens
 from regard.models.reading import reading
 from regard.nn import KeyValueCache
 from regard.nn.embedding import check_tokens
+from regard.nn.inputs import check_keep
 from regard.ops import Padding
 
 
@@ -152,7 +153,7 @@ class Seq2Seq(nn.Module):
             ShapeError, DTypeError, ConfigError: tokens, ``memory``, masks or the cache do not fit.
         """
         self._check("target", target)
-        read = check_memory("Seq2Seq.write", memory, target, self.config.embed_dim, kv_cache)
+        read = check_memory("Seq2Seq.write", memory, target, self.embedding.table.weight, kv_cache)
         if source_keep is not None:
             check_keep("Seq2Seq.write", "source_keep", source_keep, read)
         keep = real_tokens("Seq2Seq", target, keep, self.config.pad_id, kv_cache=kv_cache)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
 from regard.nn import KeyValueCache
+from regard.nn.inputs import check_floats, check_keep
 from regard.ops.transforms import is_free_to_look_at
 
 
@@ -37,9 +38,11 @@ def real_tokens(
         ShapeError, DTypeError: if ``keep`` does not fit the tokens, or tokens do not fit the cache.
         ConfigError: if ``keep`` is needed: the cache was filled by calls that did not say.
     """
+    _check_cache(caller, kv_cache)
     past = 0 if kv_cache is None else kv_cache.length
     if keep is not None:
-        return check_keep(caller, name, keep, (tokens.shape[0], past + tokens.shape[1]), past)
+        hint = "with a cache it covers the tokens seen before, too" if past else None
+        return check_keep(caller, name, keep, (tokens.shape[0], past + tokens.shape[1]), hint=hint)
     before = None if kv_cache is None or not past else kv_cache.keep
     if pad_id is None and before is None:
         return None
@@ -67,22 +70,9 @@ def find_keep(
     return tokens != pad_id if keep is None else check_keep(caller, name, keep, tuple(tokens.shape))
 
 
-def check_keep(caller: str, name: str, keep: Tensor, shape: tuple[int, ...], past: int = 0) -> Tensor:
-    """Refuse what is no bool tensor of this shape.
-
-    Raises:
-        ShapeError, DTypeError: as said.
-    """
-    if not isinstance(keep, Tensor) or keep.dtype != torch.bool:
-        is_tensor = isinstance(keep, Tensor)
-        problem = must_be(name, "bool (True = a real token)", keep.dtype if is_tensor else type(keep).__name__)
-        raise DTypeError(message(caller, problem, hint=f"{name} != 0 makes it bool" if is_tensor else None))
-    if tuple(keep.shape) != shape:
-        hint = "with a cache it covers the tokens seen before, too" if past else None
-        raise ShapeError(
-            message(caller, must_be(name, f"of shape {shape}", f"of shape {tuple(keep.shape)}"), hint=hint)
-        )
-    return keep
+def _check_cache(caller: str, kv_cache: object) -> None:
+    if not isinstance(kv_cache, KeyValueCache | None):
+        raise DTypeError(message(caller, must_be("kv_cache", "a KeyValueCache", f"a {type(kv_cache).__name__}")))
 
 
 def is_all_real(keep: Bool[Tensor, "batch seen"]) -> bool:
@@ -91,9 +81,16 @@ def is_all_real(keep: Bool[Tensor, "batch seen"]) -> bool:
 
 
 def check_memory(
-    caller: str, memory: Tensor | None, target: Tensor, width: int, kv_cache: KeyValueCache | None
+    caller: str, memory: Tensor | None, target: Tensor, table: Tensor, kv_cache: KeyValueCache | None
 ) -> tuple[int, int]:
     """Refuse what is not what a reader returned for these rows; None is for a cache that holds it.
+
+    Args:
+        caller: For messages.
+        memory: What was given.
+        target: Ids of the call, checked.
+        table: Vectors of the words: memory is as wide, and of their dtype.
+        kv_cache: What the model has seen before.
 
     Returns:
         Batch and length of the source.
@@ -101,15 +98,15 @@ def check_memory(
     Raises:
         ShapeError, DTypeError, ConfigError: as said.
     """
+    _check_cache(caller, kv_cache)
     if memory is None:
         held = None if kv_cache is None else kv_cache.layer(0, "cross").source
         if held is None:
             problem = must_be("memory", "given, where no cache holds it", None)
             raise ConfigError(message(caller, problem))
         return held[0].shape[0], held[0].shape[2]
-    if not isinstance(memory, Tensor):
-        raise DTypeError(message(caller, must_be("memory", "a tensor", type(memory).__name__)))
-    if memory.dim() != 3 or memory.shape[0] != target.shape[0] or memory.shape[2] != width:
-        expected = f"of shape [{target.shape[0]}, source_len, {width}]"
+    check_floats(caller, "memory", memory, table)
+    if memory.dim() != 3 or memory.shape[0] != target.shape[0] or memory.shape[2] != table.shape[1]:
+        expected = f"of shape [{target.shape[0]}, source_len, {table.shape[1]}]"
         raise ShapeError(message(caller, must_be("memory", expected, f"of shape {tuple(memory.shape)}")))
     return memory.shape[0], memory.shape[1]

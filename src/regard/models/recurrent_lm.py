@@ -161,7 +161,8 @@ class RecurrentLM(nn.Module):
             max_new_tokens: The most that is written.
             temperature: 0 takes the best token; else one is drawn from softmax(logits / temperature).
             top_k: Draw among the best k only.
-            seed: What is drawn depends on it and on nothing else.
+            seed: Where chance starts: the same call draws the same. Rows share it, so a row alone draws otherwise than
+                in a batch.
 
         Returns:
             The new ids of each row, up to its end, without special ones.

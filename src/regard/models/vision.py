@@ -8,13 +8,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.errors import DTypeError, ShapeError, all_problems, message, must_be
+from regard.errors import ShapeError, all_problems, message, must_be
 from regard.models.config import TransformerConfig, decoder_stack, embedding, encoder_stack
 from regard.models.configuration import need_config
 from regard.models.padding import check_memory, real_tokens
 from regard.models.reading import reading
 from regard.nn import Dropout, KeyValueCache
 from regard.nn.embedding import check_tokens
+from regard.nn.inputs import check_floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,11 +105,9 @@ class ImageEncoder(nn.Module):
 
         Raises:
             ShapeError: if the images are not of the size of the config.
-            DTypeError: if they are no floating tensor.
+            DTypeError: if they are of another dtype than the weights (pixels of 0 to 255 are floats first).
         """
-        if not isinstance(images, Tensor) or not images.is_floating_point():
-            found = images.dtype if isinstance(images, Tensor) else type(images).__name__
-            raise DTypeError(message("ImageEncoder", must_be("images", "a tensor of floating dtype", found)))
+        check_floats("ImageEncoder", "images", images, self.patches.weight)
         size = (self.config.num_channels, self.config.image_size, self.config.image_size)
         if images.dim() != 4 or tuple(images.shape[1:]) != size:
             expected = f"of shape [batch, {', '.join(str(side) for side in size)}]"
@@ -220,7 +219,7 @@ class CaptionModel(nn.Module):
             ShapeError, DTypeError, ConfigError: tokens, ``memory``, ``keep`` or the cache do not fit.
         """
         check_tokens("CaptionModel", "target", target, self.config.vocab_size)
-        check_memory("CaptionModel.write", memory, target, self.config.embed_dim, kv_cache)
+        check_memory("CaptionModel.write", memory, target, self.embedding.table.weight, kv_cache)
         keep = real_tokens("CaptionModel", target, keep, self.config.pad_id, kv_cache=kv_cache)
         positions, mask, places = reading("CaptionModel", self.config, target, keep, kv_cache=kv_cache, writes=True)
         x = self.embedding(target, positions, check=False)

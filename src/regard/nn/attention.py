@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
 from regard.nn.cache import LayerCache
 from regard.nn.initial import reset_linear
+from regard.nn.inputs import check_sequence
 from regard.nn.options import check_options
 from regard.nn.places import Places
 from regard.nn.position_bias import ALiBi, RelativeBias
@@ -234,7 +235,7 @@ class MultiHeadAttention(nn.Module):
         places: Places | None = None,
     ) -> Heads:
         """Project, split into heads and place: everything before attention itself. Arguments as for a call."""
-        _need_width("query", query, self.query)
+        _check("query", query, self.query)
         if not isinstance(kv_cache, LayerCache | None):
             problem = must_be("kv_cache", "the LayerCache of one layer", f"a {type(kv_cache).__name__}")
             raise DTypeError(message("MultiHeadAttention", problem, hint="KeyValueCache().layer(index) is one"))
@@ -245,9 +246,9 @@ class MultiHeadAttention(nn.Module):
             return Heads(queries, *kv_cache.source, None, "end", 0)
         if key is not None and key is not query:
             return self._heads_of_two(queries, key, value, kv_cache)
-        _need_width("key", query, self.key)
+        _check("key", query, self.key)
         value = query if value is None else value
-        _need_width("value", value, self.value)
+        _check("value", value, self.value)
         keys, values = split(self.key(query), self.num_kv_heads), split(self.value(value), self.num_kv_heads)
         start = 0 if kv_cache is None else kv_cache.length
         if isinstance(self.positions, Rotary):
@@ -270,8 +271,8 @@ class MultiHeadAttention(nn.Module):
             problem = must_be("key", "None, as `positions` are for self-attention", f"of shape {tuple(key.shape)}")
             raise ConfigError(message("MultiHeadAttention", problem))
         value = key if value is None else value
-        _need_width("key", key, self.key)
-        _need_width("value", value, self.value)
+        _check("key", key, self.key)
+        _check("value", value, self.value)
         keys, values = split(self.key(key), self.num_kv_heads), split(self.value(value), self.num_kv_heads)
         if kv_cache is not None:
             kv_cache.source = keys, values
@@ -317,16 +318,8 @@ def _need_multiple(name: str, total: int, by: str, parts: int) -> None:
         raise ShapeError(message("MultiHeadAttention", must_be(name, f"a multiple of {by} ({parts})", total)))
 
 
-def _need_width(name: str, tensor: Tensor, linear: nn.Linear) -> None:
-    if not isinstance(tensor, Tensor):
-        hint = "a mask is given as mask=" if isinstance(tensor, Mask) else None
-        problem = must_be(name, "a tensor", f"a {type(tensor).__name__}")
-        raise DTypeError(message("MultiHeadAttention", problem, hint=hint))
-    if tensor.dim() == 3 and tensor.shape[2] == linear.in_features:
-        return
-    problem = must_be(name, f"of shape [batch, length, {linear.in_features}]", f"of shape {tuple(tensor.shape)}")
-    hint = f"a single sequence is {name}[None]" if tensor.dim() == 2 else None
-    raise ShapeError(message("MultiHeadAttention", problem, hint=hint))
+def _check(name: str, given: Tensor, linear: nn.Linear) -> None:
+    check_sequence("MultiHeadAttention", name, given, linear.in_features, linear.weight)
 
 
 def _need_rows(places: Places, query: Tensor) -> None:

@@ -8,11 +8,12 @@ from typing import get_args
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, ShapeError, message, must_be
+from regard.errors import ConfigError, message, must_be
 from regard.nn.attention import MultiHeadAttention
 from regard.nn.cache import LayerCache
 from regard.nn.dropout import Dropout
 from regard.nn.feed_forward import FeedForward
+from regard.nn.inputs import check_sequence
 from regard.nn.norm import NormKind, make_norm
 from regard.nn.options import check_options
 from regard.nn.places import Places
@@ -52,10 +53,8 @@ class _Layer(nn.Module):
         self.dropout = Dropout(dropout_p)
 
     def _check(self, x: Tensor) -> None:
-        d_model = self.self.query.in_features
-        if x.dim() != 3 or x.shape[2] != d_model:
-            problem = must_be("x", f"of shape [batch, length, {d_model}]", f"of shape {tuple(x.shape)}")
-            raise ShapeError(message(type(self).__name__, problem))
+        query = self.self.query
+        check_sequence(type(self).__name__, "x", x, query.in_features, query.weight)
 
     def _add(self, x: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
         if self.norm_first:

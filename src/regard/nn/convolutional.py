@@ -10,6 +10,7 @@ from torch.nn import functional
 from regard.errors import ShapeError, all_problems, message, must_be
 from regard.nn.dropout import Dropout
 from regard.nn.initial import reset_linear
+from regard.nn.inputs import check_keep, check_sequence
 from regard.nn.options import check_options
 
 
@@ -73,7 +74,7 @@ class CausalConvolution(nn.Module):
         Raises:
             ShapeError: a shape does not fit.
         """
-        _check_width("CausalConvolution", inputs, self.convolution.in_channels)
+        check_sequence("CausalConvolution", "inputs", inputs, self.convolution.in_channels, self.convolution.weight)
         past = inputs.new_zeros(inputs.shape[0], self.reach, inputs.shape[2]) if past is None else past
         expected = (inputs.shape[0], self.reach, inputs.shape[2])
         if tuple(past.shape) != expected:
@@ -152,7 +153,7 @@ class CausalBlock(nn.Module):
         Raises:
             ShapeError: a shape does not fit.
         """
-        _check_width("CausalBlock", inputs, self.output.in_features)
+        check_sequence("CausalBlock", "inputs", inputs, self.output.in_features, self.output.weight)
         inputs = _zeroed("CausalBlock", inputs, keep)
         hidden, past = self.convolution(_zeroed("CausalBlock", self.norm(inputs), keep), past)
         hidden = functional.glu(hidden) if self.gated else hidden.relu()
@@ -217,7 +218,7 @@ class TextBlock(nn.Module):
         Raises:
             ShapeError: a shape does not fit.
         """
-        _check_width("TextBlock", inputs, self.output.in_features)
+        check_sequence("TextBlock", "inputs", inputs, self.output.in_features, self.output.weight)
         inputs = _zeroed("TextBlock", inputs, keep)
         hidden = self.convolution(_zeroed("TextBlock", self.norm(inputs), keep).mT).mT
         hidden = functional.glu(hidden) if self.gated else hidden.relu()
@@ -239,14 +240,5 @@ def reset_convolution(convolution: nn.Conv1d) -> None:
 def _zeroed(caller: str, inputs: Tensor, keep: Tensor | None) -> Tensor:
     if keep is None:
         return inputs
-    if keep.shape != inputs.shape[:2]:
-        problem = must_be("keep", f"of shape {tuple(inputs.shape[:2])}", f"of shape {tuple(keep.shape)}")
-        raise ShapeError(message(caller, problem))
+    check_keep(caller, "keep", keep, tuple(inputs.shape[:2]))
     return inputs.masked_fill(~keep[..., None], 0)
-
-
-def _check_width(caller: str, inputs: Tensor, width: int) -> None:
-    if inputs.dim() != 3 or inputs.shape[2] != width:
-        problem = must_be("inputs", f"of shape [batch, length, {width}]", f"of shape {tuple(inputs.shape)}")
-        hint = "a single sequence is inputs[None]" if inputs.dim() == 2 else None
-        raise ShapeError(message(caller, problem, hint=hint))
