@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -107,6 +108,34 @@ def compile_every_model_in_training_with_its_gradients() -> None:
 def compile_every_scheme_of_a_decoder_with_a_window() -> None:
     for positions in SCHEMES:
         compare(DecoderLM(TransformerConfig(**TINY, positions=positions, window=3)).eval(), *text(2, 7))
+
+
+@case
+def padding_between_real_tokens_is_right_or_refused() -> None:
+    tokens = words(2, 7).clamp(min=3)
+    tokens[0, 2:4] = 0
+    for options in ({"positions": "rotary"}, {"positions": "learned"}):
+        compare(DecoderLM(TransformerConfig(**TINY, **options)).eval(), tokens)
+    for options in ({"positions": "alibi"}, {"positions": "relative"}, {"window": 3}):
+        for backend in ("aot_eager", "inductor") if options == {"window": 3} else ("aot_eager",):
+            torch._dynamo.reset()
+            model = DecoderLM(TransformerConfig(**TINY, **options)).eval()
+            compiled = torch.compile(model, fullgraph=True, backend=backend)
+            compiled(tokens[1:])
+            with pytest.raises(
+                RuntimeError, match="`keep` must be without padding between real tokens in compiled code"
+            ):
+                compiled(tokens[:1])
+
+
+@case
+def a_text_longer_than_learned_positions_is_named() -> None:
+    model = DecoderLM(TransformerConfig(**TINY, positions="learned", max_len=6)).eval()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    compiled(words(1, 6))
+    with pytest.raises(RuntimeError, match="`positions` must be from 0 to 5"):
+        compiled(words(2, 8).clamp(min=3))
 
 
 @case

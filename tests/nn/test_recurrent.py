@@ -171,7 +171,7 @@ def test_copies_compute_the_same() -> None:
 
 @pytest.mark.usefixtures("unchecked")
 def test_wrong_options_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"(?s)3 problems.*`kind`.*'rnn'.*`hidden_dim`.*0.*`dropout_p`.*2"):
+    with pytest.raises(ConfigError, match=r"(?s)3 problems.*`hidden_dim`.*0.*`dropout_p`.*2.*`kind`.*'rnn'"):
         RecurrentEncoder("rnn", 1, 0, dropout_p=2)
     ours, inputs = RecurrentEncoder("gru", 3, 4), torch.zeros(2, 5, 3)
     with pytest.raises(

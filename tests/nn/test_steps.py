@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
+from regard.errors import DTypeError, ShapeError
 from regard.nn import ALiBi, MultiHeadAttention, RelativeBias, Rotary, SelfAttention, steps
 from regard.ops import Causal, Padding
 
@@ -81,3 +86,38 @@ def test_they_carry_gradients() -> None:
     (grad,) = torch.autograd.grad(steps(module, x, mask=Causal()).output.square().sum(), x)
     (wanted,) = torch.autograd.grad(module(x, mask=Causal()).square().sum(), x)
     torch.testing.assert_close(grad, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("positions", [ALiBi(4), RelativeBias(4), Rotary(4), None])
+def test_every_stage_is_of_the_dtype_of_the_inputs(positions: torch.nn.Module | None, dtype: torch.dtype) -> None:
+    module = made(positions=positions).to(dtype)
+    found = steps(module, X.to(dtype), mask=Causal())
+    assert {getattr(found, field.name).dtype for field in fields(found)} == {dtype}
+    torch.testing.assert_close(found.output, module(X.to(dtype), mask=Causal()), atol=0.05, rtol=0)
+
+
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "a key of another batch": (X, MEMORY[:1]),
+    "values of another length": (X, MEMORY, MEMORY[:, :3]),
+    "a mask of another shape": (X, None, None, torch.ones(4, 5).bool()),
+    "a mask of rows": (X, None, None, torch.ones(2, 6).bool()),
+    "another dtype": (X.float(),),
+    "a mask for a key": (X, Causal()),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("refused", REFUSED)
+def test_what_a_call_refuses_they_refuse_in_the_same_words(refused: str) -> None:
+    module = made()
+    with pytest.raises((ShapeError, DTypeError)) as wanted:
+        module(*REFUSED[refused])
+    with pytest.raises(type(wanted.value), match=re.escape(str(wanted.value))):
+        steps(module, *REFUSED[refused])
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_attention_is_named() -> None:
+    with pytest.raises(DTypeError, match=r"(?s)steps\(\): `attention` must be .* a MultiheadAttention.*from_torch"):
+        steps(torch.nn.MultiheadAttention(16, 4), X)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from regard.errors import DTypeError, ShapeError
 from regard.nn import MultiHeadAttention, SelfAttention, ValuesKeysQueryAttention, from_textbook
 
 
@@ -132,12 +133,58 @@ def test_self_attention_is_its_formula(scale: Any, factor: float, shared: bool) 
     torch.testing.assert_close(ours, weights)
 
 
+def separate(**parts: Any) -> Any:
+    """A checkpoint of the second layout with other parts than its own."""
+    return {**FourProjections(8, 2).state_dict(), **parts}
+
+
+def shared_of(width: int) -> dict[str, Tensor]:
+    """A checkpoint of the first layout, of embed_size 8, whose projections are of this width."""
+    parts = {f"{name}.weight": torch.zeros(width, width) for name in ("values", "keys", "queries")}
+    return {**parts, "fc_out.weight": torch.zeros(8, 8)}
+
+
+EYE = torch.eye(8)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("state_dict", "text"),
+    [
+        (FourProjections(8, 2), r"(?s)`state_dict` must be a mapping .* a FourProjections.*module.state_dict\(\) is"),
+        (None, "`state_dict` must be a mapping of names to tensors, but is a NoneType"),
+        (separate(**{"W_Q.weight": None}), "`W_Q.weight` must be a tensor of floating dtype, but is a NoneType"),
+        (separate(**{"W_Q.weight": EYE.numpy()}), "`W_Q.weight` must be a tensor of .* but is a ndarray"),
+        (separate(**{"W_K.weight": EYE.long()}), "`W_K.weight` must be .* of floating dtype, but is torch.int64"),
+        (separate(**{"W_K.weight": EYE[0]}), r"`W_K.weight` must be of 2 dimension\(s\), but is of shape \(8,\)"),
+        (separate(**{"W_V.bias": EYE[0, :1]}), r"`W_V.bias` must be of shape \(8,\), but is of shape \(1,\)"),
+        (separate(**{"W_O.bias": EYE[0, :4]}), r"`W_O.bias` must be of shape \(8,\), but is of shape \(4,\)"),
+        (
+            separate(**{"W_O.weight": EYE.double()}),
+            r"`W_O.weight` must be of the dtype of W_V.weight \(torch.float32\), but is of torch.float64",
+        ),
+        (shared_of(16), r"`queries.weight` must be of a width that divides embed_size \(8, .*fc_out.*\), .*\(16, 16\)"),
+        (shared_of(3), r"`queries.weight` must be of a width that divides embed_size"),
+        (shared_of(0), r"`queries.weight` must be of a width that divides embed_size"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_named_in_its_own_words(state_dict: Any, text: str) -> None:
+    with pytest.raises((DTypeError, ShapeError), match=text):
+        from_textbook(state_dict, num_heads=2)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_prefix_is_a_string() -> None:
+    with pytest.raises(DTypeError, match="`prefix` must be a string, but is a NoneType"):
+        from_textbook(separate(), num_heads=2, prefix=None)  # type: ignore[arg-type]
+
+
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("call", "text"),
     [
         (lambda: SelfAttention(10, 3), r"`embed_size` must be a multiple of heads \(3\), but is 10"),
-        (lambda: SelfAttention(8, 2, scale="root"), '`scale` must be "head", "embed" or a number'),  # type: ignore[arg-type]
+        (lambda: SelfAttention(8, 2, scale="root"), '`scale` must be "head", "embed", a number or None'),  # type: ignore[arg-type]
         (lambda: SelfAttention(8, 2)(torch.randn(1, 3, 7)), r"`query` must be of shape \[batch, length, 8\]"),
         (
             lambda: from_textbook({"a.weight": torch.zeros(2, 2)}),
@@ -148,7 +195,7 @@ def test_self_attention_is_its_formula(scale: Any, factor: float, shared: bool) 
         (lambda: from_textbook(SharedHeads(8, 2).state_dict(), num_heads=4), "must be 2 for these shapes"),
         (
             lambda: from_textbook({**FourProjections(8, 2).state_dict(), "W_K.weight": torch.zeros(4, 8)}, num_heads=2),
-            r"`key.weight` must be of shape \(8, 8\), but is of shape \(4, 8\)",
+            r"`W_K.weight` must be of shape \(8, 8\), but is of shape \(4, 8\)",
         ),
     ],
 )

@@ -127,13 +127,78 @@ def test_parameters_are_copies_of_the_same_dtype_learned_or_not() -> None:
     assert (ours.dropout.p, ours.feed_forward.dropout.p, ours.self.dropout_p) == (0.25, 0.25, 0.25)
 
 
+class Doubled(nn.TransformerEncoderLayer):
+    def forward(self, *args: Any, **options: Any) -> Tensor:
+        return 2 * super().forward(*args, **options)
+
+
+class DoubledAttention(nn.MultiheadAttention):
+    pass
+
+
+def changed(**parts: nn.Module) -> nn.TransformerEncoderLayer:
+    """A layer with other parts than its own."""
+    layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+    for name, part in parts.items():
+        setattr(layer, name, part)
+    return layer
+
+
+def hooked() -> nn.TransformerEncoderLayer:
+    layer = changed()
+    layer.linear1.register_forward_hook(lambda module, inputs, output: 2 * output)
+    return layer
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"norm2": nn.LayerNorm(16, eps=0.7)},
+        {"norm1": nn.RMSNorm(16), "norm2": nn.RMSNorm(16, eps=0.1)},
+        {"norm1": nn.Identity()},
+        {"norm1": nn.LayerNorm(16, elementwise_affine=False)},
+    ],
+)
+def test_every_norm_is_taken_as_it_is(parts: dict[str, nn.Module]) -> None:
+    theirs, x = changed(**parts), torch.randn(2, 5, 16)
+    torch.testing.assert_close(from_torch(theirs)(x), theirs(x), atol=1e-5, rtol=0)
+    stack = nn.TransformerEncoder(changed(), 1, norm=nn.LayerNorm(16, elementwise_affine=False))
+    torch.testing.assert_close(from_torch(stack)(x), stack(x), atol=1e-5, rtol=0)
+
+
+def test_an_activation_with_parameters_is_copied_and_a_shared_layer_stays_shared() -> None:
+    theirs = nn.TransformerEncoderLayer(16, 4, 32, activation=nn.PReLU(), batch_first=True)
+    assert from_torch(theirs).feed_forward.activation is not theirs.activation
+    stack = nn.TransformerEncoder(theirs, 3)
+    stack.layers[2] = stack.layers[0]
+    ours = from_torch(stack)
+    assert ours.layers[2] is ours.layers[0]
+    assert ours.layers[1] is not ours.layers[0]
+
+
+def test_a_parametrised_part_is_read_as_it_is() -> None:
+    theirs, x = changed(), torch.randn(2, 5, 16)
+    nn.utils.parametrizations.weight_norm(theirs.linear1)
+    torch.testing.assert_close(from_torch(theirs)(x), theirs(x), atol=1e-5, rtol=0)
+
+
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("module", "error", "text"),
     [
         (nn.MultiheadAttention(8, 2, add_bias_kv=True), NotImplementedError, "add_bias_kv"),
         (nn.Linear(2, 2), TypeError, "`module` must be an nn.MultiheadAttention.*but is a Linear"),
-        (nn.TransformerEncoder(nn.Linear(2, 2), 1, enable_nested_tensor=False), NotImplementedError, "class Linear"),
+        (
+            nn.TransformerEncoder(nn.Linear(2, 2), 1, enable_nested_tensor=False),
+            NotImplementedError,
+            "`layers` must be an nn.TransformerEncoderLayer itself, but is a Linear",
+        ),
+        (Doubled(16, 4, 32), NotImplementedError, "`module` must be an nn.TransformerEncoderLayer itself, but is a D"),
+        (DoubledAttention(16, 4), NotImplementedError, "an nn.MultiheadAttention itself, but is a DoubledAttention"),
+        (changed(norm1=nn.BatchNorm1d(16)), NotImplementedError, "`norm1` must be an nn.LayerNorm itself or an nn.RMS"),
+        (changed(linear1=nn.Sequential(nn.Linear(16, 32))), NotImplementedError, "`linear1` must be an nn.Linear"),
+        (changed(dropout2=nn.Dropout(0.9)), NotImplementedError, r"different shares \(0.0, 0.9\)"),
+        (hooked(), NotImplementedError, "`module` has a forward hook at linear1, which would be lost"),
     ],
 )
 def test_what_cannot_be_converted_is_named(module: nn.Module, error: type[Exception], text: str) -> None:

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import all_problems, must_be
+from regard.errors import ConfigError, ShapeError, all_problems, message, must_be
+from regard.nn.options import is_number, is_whole
 
 Advance = Callable[[Tensor, Tensor, Any], tuple[Tensor, Tensor | None, Any]]
 """(tokens [rows], parents [rows], state) → (logits [rows, vocab_size], weights [rows, source_len] or None, state).
@@ -77,6 +78,10 @@ def beam_search(
     Returns:
         For each text the hypotheses, best first: ``num_beams`` of them, or fewer where there are no more.
 
+    Raises:
+        ShapeError: if ``advance`` returns logits of another shape.
+        ConfigError: if an option is out of range, or no text could end, as ``eos_id`` is not in the vocabulary.
+
     Cost:
         Every step reads all beams, finished ones included.
     """
@@ -91,7 +96,8 @@ def beam_search(
     steps: list[_Step] = []
     for _ in range(max_new_tokens):
         logits, weights, state = advance(tokens, parents, state)
-        gains = _gains(logits.view(batch, num_beams, -1), finished, bos_id, eos_id, pad_id)
+        _check_logits(logits, batch * num_beams, eos_id)
+        gains = _gains(logits.view(batch, num_beams, logits.shape[-1]), finished, bos_id, eos_id, pad_id)
         longer = lengths + ~finished
         candidates = (sums[..., None] + gains).flatten(1)
         ranks = ((sums[..., None] + gains) / longer[..., None].clamp(min=1) ** length_penalty).flatten(1)
@@ -122,6 +128,15 @@ def _gains(logits: Tensor, finished: Tensor, bos_id: int, eos_id: int, pad_id: i
     return torch.where(finished[..., None], ended, logits.log_softmax(dim=-1))
 
 
+def _check_logits(logits: Tensor, rows: int, eos_id: int) -> None:
+    if logits.dim() != 2 or logits.shape[0] != rows:
+        expected = f"a function to logits of shape [{rows}, vocab_size]"
+        raise ShapeError(message("beam_search", must_be("advance", expected, f"one to {tuple(logits.shape)}")))
+    if not 0 <= eos_id < logits.shape[1]:
+        problem = must_be("eos_id", f"an id of the vocabulary (0 to {logits.shape[1] - 1})", eos_id)
+        raise ConfigError(message("beam_search", problem))
+
+
 def _read_back(steps: list[_Step], row: int, score: float, special: set[int]) -> Hypothesis:
     """Follow a beam from the last step to the first."""
     tokens, seen = [], []
@@ -139,18 +154,18 @@ def _read_back(steps: list[_Step], row: int, score: float, special: set[int]) ->
     return Hypothesis(tuple(reversed(tokens)), score, weights)
 
 
-def check_search(caller: str, max_new_tokens: int, num_beams: int, length_penalty: float) -> None:
+def check_search(caller: str, max_new_tokens: Any, num_beams: Any, length_penalty: Any) -> None:
     """Refuse options no search can have.
 
     Raises:
         ConfigError: with every problem.
     """
     problems = []
-    if max_new_tokens < 0:
-        problems.append(must_be("max_new_tokens", "at least 0", max_new_tokens))
-    if num_beams < 1:
-        problems.append(must_be("num_beams", "at least 1", num_beams))
-    if not abs(length_penalty) < float("inf"):
-        problems.append(must_be("length_penalty", "a finite number", length_penalty))
+    if not is_whole(max_new_tokens) or max_new_tokens < 0:
+        problems.append(must_be("max_new_tokens", "an integer of at least 0", repr(max_new_tokens)))
+    if not is_whole(num_beams) or num_beams < 1:
+        problems.append(must_be("num_beams", "an integer of at least 1", repr(num_beams)))
+    if not is_number(length_penalty) or not abs(length_penalty) < float("inf"):
+        problems.append(must_be("length_penalty", "a finite number", repr(length_penalty)))
     if problems:
         raise all_problems(caller, problems)

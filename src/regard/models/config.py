@@ -82,28 +82,37 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         check_config(
             self,
-            sizes=("vocab_size", "embed_dim", "num_heads", "num_layers", "ff_dim", "max_len"),
-            ids=("pad_id", "bos_id", "eos_id") if self.pad_id is not None else ("bos_id", "eos_id"),
-            choices={"positions": get_args(PositionKind), "norm": get_args(NormKind), "activation": tuple(ACTIVATIONS)},
-            more=self.problems(),
+            sizes=("vocab_size", "embed_dim", "num_heads", "num_layers", "ff_dim", "max_len", *self.more_sizes()),
+            ids=("pad_id", "bos_id", "eos_id"),
+            shares=("dropout_p", "attention_dropout_p"),
+            choices={
+                "positions": get_args(PositionKind),
+                "norm": get_args(NormKind),
+                "activation": tuple(ACTIVATIONS),
+                **self.choices(),
+            },
+            more=self.problems,
         )
 
+    def more_sizes(self) -> tuple[str, ...]:
+        """Other fields that must be at least 1, where they are not None."""
+        return ("num_kv_heads", "window")
+
+    def choices(self) -> dict[str, tuple[str, ...]]:
+        """Other fields that are one of some words."""
+        return {}
+
     def problems(self) -> list[str]:
-        """What else cannot work, one sentence each."""
-        found = [
-            must_be(name, "at least 1, or None", size)
-            for name in ("num_kv_heads", "window")
-            if (size := getattr(self, name)) is not None and size < 1
-        ]
-        heads, kv_heads = self.num_heads, self.num_kv_heads or self.num_heads
+        """What cannot work in one field because of another, one sentence each."""
+        found = []
+        heads = self.num_heads
+        kv_heads = heads if self.num_kv_heads is None else self.num_kv_heads
         if heads >= 1 and self.embed_dim % heads:
             found.append(must_be("embed_dim", f"a multiple of num_heads ({heads})", self.embed_dim))
         elif heads >= 1 and self.positions == "rotary" and self.embed_dim // heads % 2:
             found.append(must_be("embed_dim / num_heads", "even for rotary positions", self.embed_dim // heads))
         if kv_heads >= 1 and heads % kv_heads:
             found.append(must_be("num_heads", f"a multiple of num_kv_heads ({kv_heads})", heads))
-        if not 0 <= self.attention_dropout_p <= 1:
-            found.append(must_be("attention_dropout_p", "between 0 and 1", self.attention_dropout_p))
         return found
 
 

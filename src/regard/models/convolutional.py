@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.errors import must_be
-from regard.models.configuration import check_config
+from regard.errors import ShapeError, message, must_be
+from regard.models.configuration import check_config, need_config
 from regard.models.padding import find_keep
 from regard.models.sampling import continue_texts
 from regard.nn.convolutional import CausalBlock, reset_convolution
@@ -46,10 +46,13 @@ class TextCNNConfig:
     pad_id: int = 0
 
     def __post_init__(self) -> None:
-        wrong = not self.kernel_sizes or min(self.kernel_sizes) < 1
-        more = [must_be("kernel_sizes", "one or more sizes of at least 1", self.kernel_sizes)] if wrong else []
         sizes = ("vocab_size", "num_classes", "embed_dim", "num_filters")
-        check_config(self, sizes=sizes, ids=("pad_id",), more=more)
+        check_config(self, sizes=sizes, ids=("pad_id",), more=self.problems)
+
+    def problems(self) -> list[str]:
+        """What else cannot work, one sentence each."""
+        wrong = not self.kernel_sizes or min(self.kernel_sizes) < 1
+        return [must_be("kernel_sizes", "one or more sizes of at least 1", self.kernel_sizes)] if wrong else []
 
 
 class TextCNN(nn.Module):
@@ -77,6 +80,7 @@ class TextCNN(nn.Module):
 
     def __init__(self, config: TextCNNConfig) -> None:
         super().__init__()
+        need_config("TextCNN", config, TextCNNConfig)
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.embed_dim)
         self.convolutions = nn.ModuleList(
@@ -188,6 +192,7 @@ class ConvolutionalLM(nn.Module):
 
     def __init__(self, config: ConvolutionalLMConfig) -> None:
         super().__init__()
+        need_config("ConvolutionalLM", config, ConvolutionalLMConfig)
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.embed_dim)
         self.dropout = Dropout(config.dropout_p)
@@ -251,6 +256,10 @@ class ConvolutionalLM(nn.Module):
         """
         check_tokens("ConvolutionalLM", "tokens", tokens, self.config.vocab_size)
         keep = find_keep("ConvolutionalLM", "keep", tokens, keep, self.config.pad_id)
+        if state is not None and (not isinstance(state, tuple) or len(state) != len(self.layers)):
+            found = f"of {len(state)}" if isinstance(state, tuple) else f"a {type(state).__name__}"
+            expected = f"what step() returned, a tuple of {len(self.layers)} tensors"
+            raise ShapeError(message("ConvolutionalLM", must_be("state", expected, found)))
         padding = None if is_free_to_look_at(keep) and bool(keep.all()) else keep  # nothing to blank, nothing to pay
         hidden = self.dropout(self.embedding(tokens))
         before = [None] * len(self.layers) if state is None else state
@@ -278,7 +287,8 @@ class ConvolutionalLM(nn.Module):
             max_new_tokens: The most that is written.
             temperature: 0 takes the best token; else one is drawn from softmax(logits / temperature).
             top_k: Draw among the best k only.
-            seed: What is drawn depends on it and on nothing else.
+            seed: Where chance starts: the same call draws the same. Rows share it, so a row alone draws otherwise than
+                in a batch.
 
         Returns:
             The new ids of each row, up to its end, without special ones.

@@ -6,9 +6,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.models.config import TransformerConfig, decoder_stack, embedding
-from regard.models.padding import both, padding_mask, positions_of, real_tokens
+from regard.models.configuration import need_config
+from regard.models.padding import real_tokens
+from regard.models.reading import reading
 from regard.nn import KeyValueCache
-from regard.ops import Causal, Mask, SlidingWindow
+from regard.nn.embedding import check_tokens
 
 
 class DecoderLM(nn.Module):
@@ -38,6 +40,7 @@ class DecoderLM(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
+        need_config("DecoderLM", config, TransformerConfig)
         self.config = config
         self.embedding = embedding(config, config.vocab_size)
         self.decoder = decoder_stack(config, num_layers=config.num_layers, cross=False)
@@ -54,22 +57,20 @@ class DecoderLM(nn.Module):
         Args:
             tokens: Ids; with a cache only those it has not seen.
             keep: True for a real token, with a cache for those seen before, too; by default all that are not
-                ``config.pad_id``.
+                ``config.pad_id``, and of those seen before the ones that were real then.
             kv_cache: What the model has seen; it is filled.
 
         Returns:
             Logits. Those at padding mean nothing.
 
         Raises:
-            ShapeError, DTypeError, ConfigError: tokens or ``keep`` do not fit.
+            ShapeError, DTypeError, ConfigError: tokens, ``keep`` or the cache do not fit.
         """
+        check_tokens("DecoderLM", "tokens", tokens, self.config.vocab_size)
         keep = real_tokens("DecoderLM", tokens, keep, self.config.pad_id, kv_cache=kv_cache)
-        x = self.embedding(tokens, positions_of(keep, tokens, kv_cache))
-        mask = both(causal(self.config), padding_mask(keep, kv_cache))
-        x = self.decoder(x, mask=mask, kv_cache=kv_cache)
+        positions, mask, places = reading("DecoderLM", self.config, tokens, keep, kv_cache=kv_cache, writes=True)
+        x = self.embedding(tokens, positions, check=False)
+        x = self.decoder(x, mask=mask, kv_cache=kv_cache, places=places)
+        if kv_cache is not None:
+            kv_cache.keep = keep
         return nn.functional.linear(x, self.embedding.table.weight)
-
-
-def causal(config: TransformerConfig) -> Mask:
-    """What a writer may see of itself: what it has written, or its last ``window`` tokens."""
-    return Causal() if config.window is None else Causal() & SlidingWindow(config.window)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, message, must_be
+from regard.errors import ConfigError, ShapeError, message, must_be
 from regard.models.config import TransformerConfig, embedding, encoder_stack
-from regard.models.padding import padding_mask, positions_of, real_tokens
+from regard.models.configuration import need_config
+from regard.models.padding import real_tokens
+from regard.models.reading import reading
+from regard.nn import make_norm
 from regard.nn.embedding import check_tokens
+from regard.nn.inputs import check_keep
+from regard.nn.options import share_problems
+
+Pooling = Literal["mean", "first"]
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +36,16 @@ class EncoderConfig(TransformerConfig):
 
     num_segments: int = 0
     num_classes: int = 2
-    pooling: Literal["mean", "first"] = "mean"
+    pooling: Pooling = "mean"
     mask_id: int | None = None
+
+    def more_sizes(self) -> tuple[str, ...]:
+        """Other fields that must be at least 1."""
+        return (*super().more_sizes(), "num_classes")
+
+    def choices(self) -> dict[str, tuple[str, ...]]:
+        """Other fields that are one of some words."""
+        return {**super().choices(), "pooling": get_args(Pooling)}
 
     def problems(self) -> list[str]:
         """What cannot work, one sentence each."""
@@ -38,13 +54,15 @@ class EncoderConfig(TransformerConfig):
             found.append(must_be("window", "None for an encoder", self.window))
         if self.num_segments < 0:
             found.append(must_be("num_segments", "at least 0", self.num_segments))
-        if self.num_classes < 1:
-            found.append(must_be("num_classes", "at least 1", self.num_classes))
-        if self.pooling not in ("mean", "first"):
-            found.append(must_be("pooling", "'mean' or 'first'", repr(self.pooling)))
-        if self.mask_id is not None and not 0 <= self.mask_id < self.vocab_size:
+        if self.mask_id is None:
+            return found
+        if not 0 <= self.mask_id < self.vocab_size:
             found.append(must_be("mask_id", f"an id of the vocabulary (0 to {self.vocab_size - 1})", self.mask_id))
-        return found
+        return found + [
+            must_be("mask_id", f"another id than `{name}`", self.mask_id)
+            for name in ("pad_id", "bos_id", "eos_id")
+            if self.mask_id == getattr(self, name)
+        ]
 
 
 class TextEncoder(nn.Module):
@@ -63,6 +81,7 @@ class TextEncoder(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
+        need_config("TextEncoder", config, EncoderConfig)
         self.config = config
         self.embedding = embedding(config, config.vocab_size)
         self.segments = nn.Embedding(config.num_segments, config.embed_dim) if config.num_segments else None
@@ -91,14 +110,26 @@ class TextEncoder(nn.Module):
         Raises:
             ShapeError, DTypeError, ConfigError: tokens, ``keep`` or ``segments`` do not fit.
         """
+        check_tokens("TextEncoder", "tokens", tokens, self.config.vocab_size)
         keep = real_tokens("TextEncoder", tokens, keep, self.config.pad_id)
-        x = self.embedding(tokens, positions_of(keep, tokens))
+        positions, mask, places = reading("TextEncoder", self.config, tokens, keep)
+        x = self.embedding(tokens, positions, check=False)
         if segments is not None:
-            check_tokens("TextEncoder", "segments", segments, self.config.num_segments)
-            assert self.segments is not None
-            x = x + self.segments(segments)
-        states: Tensor = self.encoder(x, padding_mask(keep))
+            x = x + self._segments(tokens, segments)
+        states: Tensor = self.encoder(x, mask, places=places)
         return states
+
+    def _segments(self, tokens: Tensor, segments: Tensor) -> Tensor:
+        """The vectors of the parts that tokens belong to."""
+        if self.segments is None:
+            problem = must_be("segments", "None, as config.num_segments is 0", "given")
+            raise ConfigError(message("TextEncoder", problem))
+        check_tokens("TextEncoder", "segments", segments, self.config.num_segments)
+        if segments.shape != tokens.shape:
+            problem = must_be("segments", f"of shape {tuple(tokens.shape)}", f"of shape {tuple(segments.shape)}")
+            raise ShapeError(message("TextEncoder", problem))
+        vectors: Tensor = self.segments(segments)
+        return vectors
 
 
 class EncoderClassifier(nn.Module):
@@ -112,9 +143,10 @@ class EncoderClassifier(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
+        need_config("EncoderClassifier", config, EncoderConfig)
         self.config = config
         self.text = TextEncoder(config)
-        self.classes = nn.Linear(config.embed_dim, config.num_classes)
+        self.classes = nn.Linear(config.embed_dim, config.num_classes, bias=config.bias)
 
     def forward(
         self,
@@ -123,7 +155,8 @@ class EncoderClassifier(nn.Module):
         keep: Bool[Tensor, "batch length"] | None = None,
         segments: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch num_classes"]:
-        """Classify; arguments as for ``TextEncoder``. An empty text is classified by the bias alone."""
+        """Classify; arguments as for ``TextEncoder``. An empty text has the bias for logits, or zeros without one."""
+        check_tokens("EncoderClassifier", "tokens", tokens, self.config.vocab_size)
         keep = real_tokens("EncoderClassifier", tokens, keep, self.config.pad_id)
         states = self.text(tokens, keep=keep, segments=segments)
         logits: Tensor = self.classes(pool(states, keep, self.config.pooling))
@@ -156,9 +189,10 @@ class EncoderForSpans(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
+        need_config("EncoderForSpans", config, EncoderConfig)
         self.config = config
         self.text = TextEncoder(config)
-        self.ends = nn.Linear(config.embed_dim, 2)
+        self.ends = nn.Linear(config.embed_dim, 2, bias=config.bias)
 
     def forward(
         self,
@@ -168,6 +202,7 @@ class EncoderForSpans(nn.Module):
         segments: Int[Tensor, "batch length"] | None = None,
     ) -> Spans:
         """Find; arguments as for ``TextEncoder``."""
+        check_tokens("EncoderForSpans", "tokens", tokens, self.config.vocab_size)
         keep = real_tokens("EncoderForSpans", tokens, keep, self.config.pad_id)
         ends = self.ends(self.text(tokens, keep=keep, segments=segments))
         if keep is not None:
@@ -178,7 +213,7 @@ class EncoderForSpans(nn.Module):
 class MaskedLM(nn.Module):
     """Hidden words from the words around them: how an encoder learns from text without labels.
 
-        tokens, some hidden ──► TextEncoder ──► linear, gelu, norm ──► table ──► logits of the word at every place
+        tokens, some hidden ──► TextEncoder ──► linear, activation, norm ──► table ──► logits of the word at every place
 
     Args:
         config: The settings; ``mask_id`` stands for a hidden word.
@@ -189,16 +224,20 @@ class MaskedLM(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
+        need_config("MaskedLM", config, EncoderConfig)
         self.config = config
         self.text = TextEncoder(config)
         self.transform = nn.Sequential(
-            nn.Linear(config.embed_dim, config.embed_dim), nn.GELU(), nn.LayerNorm(config.embed_dim)
+            nn.Linear(config.embed_dim, config.embed_dim, bias=config.bias),
+            _ACTIVATIONS[config.activation](),
+            make_norm(config.norm, config.embed_dim, bias=config.bias),
         )
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.bias else None
 
     def reset_parameters(self) -> None:
         """Set the bias of the vocabulary back to zero."""
-        nn.init.zeros_(self.bias)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def forward(
         self,
@@ -208,6 +247,7 @@ class MaskedLM(nn.Module):
         segments: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length vocab_size"]:
         """Say what stands at every place; arguments as for ``TextEncoder``."""
+        check_tokens("MaskedLM", "tokens", tokens, self.config.vocab_size)
         states = self.transform(self.text(tokens, keep=keep, segments=segments))
         return nn.functional.linear(states, self.text.embedding.table.weight, self.bias)
 
@@ -245,16 +285,21 @@ def hide_words(
         generator: Draws; torch's own by default.
 
     Raises:
-        ConfigError: if ``config.mask_id`` is None, or ``share`` is not between 0 and 1.
+        ConfigError: if ``config.mask_id`` is None, ``share`` is not between 0 and 1, or an id is not in the vocabulary.
+        ShapeError, DTypeError: if ``tokens`` are no [batch, length] of ids, or ``may_hide`` does not fit them.
 
     Source:
         Devlin et al. 2019, section 3.1.
     """
+    need_config("hide_words", config, EncoderConfig)
     if config.mask_id is None:
         raise ConfigError(message("hide_words", must_be("config.mask_id", "the id of the mask token", None)))
-    if not 0 <= share <= 1:
-        raise ConfigError(message("hide_words", must_be("share", "between 0 and 1", share)))
-    if may_hide is None:
+    if wrong := share_problems({"share": share}):
+        raise ConfigError(message("hide_words", wrong[0]))
+    check_tokens("hide_words", "tokens", tokens, config.vocab_size)
+    if may_hide is not None:
+        check_keep("hide_words", "may_hide", may_hide, tuple(tokens.shape))
+    else:
         may_hide = torch.ones_like(tokens, dtype=torch.bool)
         for special in (config.pad_id, config.bos_id, config.eos_id, config.mask_id):
             may_hide = may_hide if special is None else may_hide & (tokens != special)
@@ -269,7 +314,7 @@ def hide_words(
 def pool(
     states: Float[Tensor, "batch length embed_dim"],
     keep: Bool[Tensor, "batch length"] | None,
-    pooling: Literal["mean", "first"],
+    pooling: Pooling,
 ) -> Float[Tensor, "batch embed_dim"]:
     """One vector for a text: the mean of its real tokens, or its first real token; zeros for an empty text."""
     if keep is None:

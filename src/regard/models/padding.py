@@ -1,4 +1,4 @@
-"""Which tokens are real, and where they stand."""
+"""Which tokens are real."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
 from regard.nn import KeyValueCache
-from regard.ops import Mask, Padding
+from regard.nn.inputs import check_floats, check_keep
 from regard.ops.transforms import is_free_to_look_at
 
 
@@ -25,30 +25,38 @@ def real_tokens(
 
     Args:
         caller: The model, for messages.
-        tokens: Ids of the call.
+        tokens: Ids of the call, checked.
         keep: What the person gave: True for a real token; with a cache of all tokens so far.
         pad_id: The id that is padding where ``keep`` is not given.
         name: Of the argument ``keep``, for messages.
-        kv_cache: What the model has seen before.
+        kv_cache: What the model has seen before, and which of it was real.
 
     Returns:
-        The same for every token so far; None if nothing can be padding.
+        The same for every token so far; None if all are known to be real.
 
     Raises:
-        ShapeError, DTypeError: if ``keep`` does not fit the tokens.
-        ConfigError: if padding comes with a cache and without ``keep``: what came before is not known.
+        ShapeError, DTypeError: if ``keep`` does not fit the tokens, or tokens do not fit the cache.
+        ConfigError: if ``keep`` is needed: the cache was filled by calls that did not say.
     """
+    _check_cache(caller, kv_cache)
     past = 0 if kv_cache is None else kv_cache.length
     if keep is not None:
-        return _checked(caller, name, keep, (tokens.shape[0], past + tokens.shape[1]), past)
-    if pad_id is None:
+        hint = "with a cache it covers the tokens seen before, too" if past else None
+        return check_keep(caller, name, keep, (tokens.shape[0], past + tokens.shape[1]), hint=hint)
+    before = None if kv_cache is None or not past else kv_cache.keep
+    if pad_id is None and before is None:
         return None
-    real = tokens != pad_id
-    if not past:
-        return real
-    if is_free_to_look_at(real) and not bool(real.all()):
-        raise ConfigError(message(caller, must_be(name, "given, where tokens after a cache hold padding", None)))
-    return None
+    real = torch.ones_like(tokens, dtype=torch.bool) if pad_id is None else tokens != pad_id
+    if before is None:
+        if is_all_real(real):
+            return None
+        return torch.cat([real.new_ones(tokens.shape[0], past), real], dim=1) if past else real
+    if before.shape[0] != tokens.shape[0]:
+        problem = f"a call with kv_cache must keep its batch size ({before.shape[0]}), but has {tokens.shape[0]}."
+        raise ShapeError(message(caller, problem, hint="reorder(beam_indices) changes it"))
+    if before.shape[1] != past:
+        raise ConfigError(message(caller, must_be(name, "given, as other calls have filled the cache", None)))
+    return torch.cat([before, real], dim=1)
 
 
 def find_keep(
@@ -59,45 +67,46 @@ def find_keep(
     Raises:
         ShapeError, DTypeError: if ``keep`` is no bool tensor of the shape of the tokens.
     """
-    return tokens != pad_id if keep is None else _checked(caller, name, keep, tuple(tokens.shape), 0)
+    return tokens != pad_id if keep is None else check_keep(caller, name, keep, tuple(tokens.shape))
 
 
-def _checked(caller: str, name: str, keep: Tensor, shape: tuple[int, ...], past: int) -> Tensor:
-    if keep.dtype != torch.bool:
-        problem = must_be(name, "bool (True = a real token)", keep.dtype)
-        raise DTypeError(message(caller, problem, hint=f"{name} != 0 makes it bool"))
-    if tuple(keep.shape) != shape:
-        hint = "with a cache it covers the tokens seen before, too" if past else None
-        raise ShapeError(
-            message(caller, must_be(name, f"of shape {shape}", f"of shape {tuple(keep.shape)}"), hint=hint)
-        )
-    return keep
+def _check_cache(caller: str, kv_cache: object) -> None:
+    if not isinstance(kv_cache, KeyValueCache | None):
+        raise DTypeError(message(caller, must_be("kv_cache", "a KeyValueCache", f"a {type(kv_cache).__name__}")))
 
 
-def positions_of(
-    keep: Bool[Tensor, "batch seen"] | None, tokens: Int[Tensor, "batch length"], kv_cache: KeyValueCache | None = None
-) -> Int[Tensor, "..."]:
-    """The position of each token of the call among the real ones, so that padding in front shifts nothing."""
-    past = 0 if kv_cache is None else kv_cache.length
-    if _all(keep):
-        return torch.arange(past, past + tokens.shape[1], device=tokens.device)
-    assert keep is not None
-    return (keep.long().cumsum(dim=1) - 1).clamp(min=0)[:, past:]
-
-
-def padding_mask(keep: Bool[Tensor, "batch seen"] | None, kv_cache: KeyValueCache | None = None) -> Mask | None:
-    """The mask that hides padding among the keys that a cache still has; None where there is none to hide."""
-    if _all(keep):
-        return None
-    assert keep is not None
-    return Padding(keep if kv_cache is None else keep[:, kv_cache.start :])
-
-
-def _all(keep: Tensor | None) -> bool:
+def is_all_real(keep: Bool[Tensor, "batch seen"]) -> bool:
     """Whether it is known that all tokens are real: looked at only where that is free."""
-    return keep is None or (is_free_to_look_at(keep) and bool(keep.all()))
+    return is_free_to_look_at(keep) and bool(keep.all())
 
 
-def both(left: Mask, right: Mask | None) -> Mask:
-    """Both masks, or the one there is."""
-    return left if right is None else left & right
+def check_memory(
+    caller: str, memory: Tensor | None, target: Tensor, table: Tensor, kv_cache: KeyValueCache | None
+) -> tuple[int, int]:
+    """Refuse what is not what a reader returned for these rows; None is for a cache that holds it.
+
+    Args:
+        caller: For messages.
+        memory: What was given.
+        target: Ids of the call, checked.
+        table: Vectors of the words: memory is as wide, and of their dtype.
+        kv_cache: What the model has seen before.
+
+    Returns:
+        Batch and length of the source.
+
+    Raises:
+        ShapeError, DTypeError, ConfigError: as said.
+    """
+    _check_cache(caller, kv_cache)
+    if memory is None:
+        held = None if kv_cache is None else kv_cache.layer(0, "cross").source
+        if held is None:
+            problem = must_be("memory", "given, where no cache holds it", None)
+            raise ConfigError(message(caller, problem))
+        return held[0].shape[0], held[0].shape[2]
+    check_floats(caller, "memory", memory, table)
+    if memory.dim() != 3 or memory.shape[0] != target.shape[0] or memory.shape[2] != table.shape[1]:
+        expected = f"of shape [{target.shape[0]}, source_len, {table.shape[1]}]"
+        raise ShapeError(message(caller, must_be("memory", expected, f"of shape {tuple(memory.shape)}")))
+    return memory.shape[0], memory.shape[1]

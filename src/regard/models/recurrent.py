@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.errors import UnsupportedError, message, must_be
 from regard.models.beam_search import Hypothesis, beam_search, check_search
-from regard.models.configuration import check_config
+from regard.models.configuration import check_config, need_config
 from regard.models.padding import find_keep
 from regard.nn.dropout import Dropout
 from regard.nn.embedding import check_tokens
@@ -61,22 +61,26 @@ class RecurrentEncoderDecoderConfig:
     eos_id: int = 2
 
     def __post_init__(self) -> None:
-        more = []
-        if self.hidden_dim % 2:
-            more.append(must_be("hidden_dim", "even, half for each direction of the encoder", self.hidden_dim))
-        if self.decoder_layers > self.encoder_layers:
-            more.append(
-                must_be("decoder_layers", f"at most encoder_layers ({self.encoder_layers})", self.decoder_layers)
-            )
-        if not self.pad_id < self.source_vocab_size:
-            more.append(must_be("pad_id", f"an id of the source too (below {self.source_vocab_size})", self.pad_id))
         check_config(
             self,
             sizes=("source_vocab_size", "vocab_size", "embed_dim", "hidden_dim", "encoder_layers", "decoder_layers"),
             ids=("pad_id", "bos_id", "eos_id"),
             choices={"kind": get_args(Kind), "attention": get_args(LooksBack)},
-            more=more,
+            more=self.problems,
         )
+
+    def problems(self) -> list[str]:
+        """What cannot work in one field because of another, one sentence each."""
+        found = []
+        if self.hidden_dim % 2:
+            found.append(must_be("hidden_dim", "even, half for each direction of the encoder", self.hidden_dim))
+        if self.decoder_layers > self.encoder_layers:
+            found.append(
+                must_be("decoder_layers", f"at most encoder_layers ({self.encoder_layers})", self.decoder_layers)
+            )
+        if not self.pad_id < self.source_vocab_size:
+            found.append(must_be("pad_id", f"an id of the source too (below {self.source_vocab_size})", self.pad_id))
+        return found
 
 
 class RecurrentEncoderDecoder(nn.Module):
@@ -123,6 +127,7 @@ class RecurrentEncoderDecoder(nn.Module):
 
     def __init__(self, config: RecurrentEncoderDecoderConfig) -> None:
         super().__init__()
+        need_config("RecurrentEncoderDecoder", config, RecurrentEncoderDecoderConfig)
         self.config = config
         embed_dim, hidden_dim, dropout_p = config.embed_dim, config.hidden_dim, config.dropout_p
         self.source_embedding = nn.Embedding(config.source_vocab_size, embed_dim)

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from regard.errors import UnsupportedError, message
-from regard.models.configuration import check_config
+from regard.models.configuration import check_config, need_config
 from regard.models.padding import find_keep
 from regard.nn.additive import AdditiveAttention
 from regard.nn.dropout import Dropout
@@ -85,6 +85,7 @@ class RecurrentClassifier(nn.Module):
 
     def __init__(self, config: RecurrentClassifierConfig) -> None:
         super().__init__()
+        need_config("RecurrentClassifier", config, RecurrentClassifierConfig)
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.embed_dim)
         self.dropout = Dropout(config.dropout_p)

@@ -8,7 +8,7 @@ from typing import get_args
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.models.configuration import check_config
+from regard.models.configuration import check_config, need_config
 from regard.models.padding import find_keep
 from regard.models.sampling import continue_texts
 from regard.nn.dropout import Dropout
@@ -82,6 +82,7 @@ class RecurrentLM(nn.Module):
 
     def __init__(self, config: RecurrentLMConfig) -> None:
         super().__init__()
+        need_config("RecurrentLM", config, RecurrentLMConfig)
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.embed_dim)
         self.dropout = Dropout(config.dropout_p)
@@ -160,7 +161,8 @@ class RecurrentLM(nn.Module):
             max_new_tokens: The most that is written.
             temperature: 0 takes the best token; else one is drawn from softmax(logits / temperature).
             top_k: Draw among the best k only.
-            seed: What is drawn depends on it and on nothing else.
+            seed: Where chance starts: the same call draws the same. Rows share it, so a row alone draws otherwise than
+                in a batch.
 
         Returns:
             The new ids of each row, up to its end, without special ones.

@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.errors import ConfigError, all_problems, message, must_be
 from regard.models.padding import find_keep
 from regard.nn.embedding import check_tokens
+from regard.nn.options import is_number, is_whole
 
 
 @torch.no_grad()
@@ -27,7 +28,7 @@ def continue_texts(
 ) -> list[list[int]]:
     """What a model with ``config`` and ``step`` writes after each prompt; see ``generate`` of the language models."""
     caller, ids = f"{type(model).__name__}.generate", model.config
-    _check_options(caller, max_new_tokens, temperature, top_k)
+    _check_options(caller, max_new_tokens, temperature, top_k, seed)
     check_tokens(caller, "prompt", prompt, ids.vocab_size)
     keep = find_keep(caller, "keep", prompt, keep, ids.pad_id)
     if not bool(keep.any(dim=1).all()):
@@ -83,16 +84,20 @@ def choose_tokens(scores: Tensor, *, temperature: float, top_k: int | None, gene
     if top_k is not None and top_k < scores.shape[-1]:
         least = scores.topk(top_k, dim=-1).values[:, -1:]
         scores = scores.masked_fill(scores < least, float("-inf"))
-    return torch.multinomial((scores / temperature).softmax(dim=-1), 1, generator=generator)[:, 0]
+    # the best becomes 0 and stays it, however low the temperature; 1 / tiny is finite, and so is what it divides
+    scores = (scores - scores.amax(dim=-1, keepdim=True)) / max(temperature, torch.finfo(scores.dtype).tiny)
+    return torch.multinomial(scores.softmax(dim=-1), 1, generator=generator)[:, 0]
 
 
-def _check_options(caller: str, max_new_tokens: int, temperature: float, top_k: int | None) -> None:
+def _check_options(caller: str, max_new_tokens: Any, temperature: Any, top_k: Any, seed: Any) -> None:
     problems = []
-    if max_new_tokens < 0:
-        problems.append(must_be("max_new_tokens", "at least 0", max_new_tokens))
-    if not (temperature >= 0 and temperature != float("inf")):
-        problems.append(must_be("temperature", "0 (the best token) or a finite number above", temperature))
-    if top_k is not None and top_k < 1:
-        problems.append(must_be("top_k", "at least 1, or None", top_k))
+    if not is_whole(max_new_tokens) or max_new_tokens < 0:
+        problems.append(must_be("max_new_tokens", "an integer of at least 0", repr(max_new_tokens)))
+    if not is_number(temperature) or not 0 <= temperature < float("inf"):
+        problems.append(must_be("temperature", "0 (the best token) or a finite number above", repr(temperature)))
+    if top_k is not None and (not is_whole(top_k) or top_k < 1):
+        problems.append(must_be("top_k", "an integer of at least 1, or None", repr(top_k)))
+    if not is_whole(seed) or not -(2**63) <= seed < 2**64:
+        problems.append(must_be("seed", "an integer of 64 bits", repr(seed)))
     if problems:
         raise all_problems(caller, problems)

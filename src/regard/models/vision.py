@@ -8,11 +8,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ShapeError, message, must_be
+from regard.errors import ShapeError, all_problems, message, must_be
 from regard.models.config import TransformerConfig, decoder_stack, embedding, encoder_stack
-from regard.models.decoder_lm import causal
-from regard.models.padding import both, padding_mask, positions_of, real_tokens
+from regard.models.configuration import need_config
+from regard.models.padding import check_memory, real_tokens
+from regard.models.reading import reading
 from regard.nn import Dropout, KeyValueCache
+from regard.nn.embedding import check_tokens
+from regard.nn.inputs import check_floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,15 +42,17 @@ class VisionConfig(TransformerConfig):
         """Patches along one side."""
         return self.image_size // self.patch_size
 
+    def more_sizes(self) -> tuple[str, ...]:
+        """Other fields that must be at least 1, where they are not None."""
+        own = ("image_size", "patch_size", "num_channels", "num_classes", "num_decoder_layers")
+        return (*super().more_sizes(), *own)
+
     def problems(self) -> list[str]:
         """What cannot work, one sentence each."""
-        sizes = ("image_size", "patch_size", "num_channels", "num_classes")
-        found = [must_be(name, "at least 1", size) for name in sizes if (size := getattr(self, name)) < 1]
-        if not found and self.image_size % self.patch_size:
+        found = super().problems()
+        if self.patch_size >= 1 and self.image_size % self.patch_size:
             found.append(must_be("image_size", f"a multiple of patch_size ({self.patch_size})", self.image_size))
-        if self.num_decoder_layers is not None and self.num_decoder_layers < 1:
-            found.append(must_be("num_decoder_layers", "at least 1, or None", self.num_decoder_layers))
-        return super().problems() + found
+        return found
 
 
 class ImageEncoder(nn.Module):
@@ -70,9 +75,13 @@ class ImageEncoder(nn.Module):
 
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
+        need_config("ImageEncoder", config, VisionConfig)
         self.config = config
         self.patches = nn.Conv2d(
-            config.num_channels, config.embed_dim, kernel_size=config.patch_size, stride=config.patch_size
+            *(config.num_channels, config.embed_dim),
+            kernel_size=config.patch_size,
+            stride=config.patch_size,
+            bias=config.bias,
         )
         self.places = nn.Parameter(torch.empty(config.grid**2, config.embed_dim))
         self.dropout = Dropout(config.dropout_p)
@@ -84,8 +93,8 @@ class ImageEncoder(nn.Module):
         inputs, outputs = self.patches.weight[0].numel(), self.config.embed_dim
         bound = (6 / (inputs + outputs)) ** 0.5  # Glorot's, of the map that the convolution is
         nn.init.uniform_(self.patches.weight, -bound, bound)
-        assert self.patches.bias is not None
-        nn.init.zeros_(self.patches.bias)
+        if self.patches.bias is not None:
+            nn.init.zeros_(self.patches.bias)
         nn.init.normal_(self.places, std=0.02)
 
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch patches embed_dim"]:
@@ -96,7 +105,9 @@ class ImageEncoder(nn.Module):
 
         Raises:
             ShapeError: if the images are not of the size of the config.
+            DTypeError: if they are of another dtype than the weights (pixels of 0 to 255 are floats first).
         """
+        check_floats("ImageEncoder", "images", images, self.patches.weight)
         size = (self.config.num_channels, self.config.image_size, self.config.image_size)
         if images.dim() != 4 or tuple(images.shape[1:]) != size:
             expected = f"of shape [batch, {', '.join(str(side) for side in size)}]"
@@ -113,7 +124,10 @@ class VisionClassifier(nn.Module):
         image ──► ImageEncoder ──► mean of the patches ──► linear ──► logits of the classes
 
     Args:
-        config: The settings.
+        config: The settings; ``positions`` and ``window`` are for captions and stay as they are.
+
+    Raises:
+        ConfigError: if ``config`` is of another family, or asks for positions or a window that an image has not.
 
     Example:
         >>> import torch
@@ -125,9 +139,20 @@ class VisionClassifier(nn.Module):
 
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
+        need_config("VisionClassifier", config, VisionConfig)
+        plain = VisionConfig()
+        problems = [
+            must_be(
+                f"config.{name}", f"left at {default!r}, as places of an image have vectors of their own", repr(found)
+            )
+            for name in ("positions", "window")
+            if (found := getattr(config, name)) != (default := getattr(plain, name))
+        ]
+        if problems:
+            raise all_problems("VisionClassifier", problems)
         self.config = config
         self.image = ImageEncoder(config)
-        self.classes = nn.Linear(config.embed_dim, config.num_classes)
+        self.classes = nn.Linear(config.embed_dim, config.num_classes, bias=config.bias)
 
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch num_classes"]:
         """Classify; ``images`` as for ``ImageEncoder``."""
@@ -151,6 +176,7 @@ class CaptionModel(nn.Module):
 
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
+        need_config("CaptionModel", config, VisionConfig)
         self.config = config
         self.image = ImageEncoder(config)
         self.embedding = embedding(config, config.vocab_size)
@@ -186,11 +212,18 @@ class CaptionModel(nn.Module):
             target: Ids; with a cache only those it has not seen.
             memory: What ``image`` returned; with a cache needed once.
             keep: True for a real token, with a cache for those seen before, too; by default all that are not
-                ``config.pad_id``.
+                ``config.pad_id``, and of those seen before the ones that were real then.
             kv_cache: What the decoder has seen; it is filled.
+
+        Raises:
+            ShapeError, DTypeError, ConfigError: tokens, ``memory``, ``keep`` or the cache do not fit.
         """
+        check_tokens("CaptionModel", "target", target, self.config.vocab_size)
+        check_memory("CaptionModel.write", memory, target, self.embedding.table.weight, kv_cache)
         keep = real_tokens("CaptionModel", target, keep, self.config.pad_id, kv_cache=kv_cache)
-        x = self.embedding(target, positions_of(keep, target, kv_cache))
-        mask = both(causal(self.config), padding_mask(keep, kv_cache))
-        x = self.decoder(x, memory, mask, kv_cache=kv_cache)
+        positions, mask, places = reading("CaptionModel", self.config, target, keep, kv_cache=kv_cache, writes=True)
+        x = self.embedding(target, positions, check=False)
+        x = self.decoder(x, memory, mask, kv_cache=kv_cache, places=places)
+        if kv_cache is not None:
+            kv_cache.keep = keep
         return nn.functional.linear(x, self.embedding.table.weight)

@@ -11,6 +11,7 @@ from regard.nn.embedding import TokenEmbedding
 from regard.nn.encoder import Encoder
 from regard.nn.feed_forward import FeedForward
 from regard.nn.norm import make_norm
+from regard.nn.places import Places
 from regard.nn.position import LearnedPositions, SinusoidalPositions
 from regard.nn.position_bias import ALiBi, RelativeBias, alibi_slopes
 from regard.nn.recurrent import RecurrentEncoder
@@ -42,6 +43,7 @@ __all__ = [
     "LinearScaling",
     "Llama3Scaling",
     "MultiHeadAttention",
+    "Places",
     "RecurrentEncoder",
     "RelativeBias",
     "Rotary",

@@ -9,9 +9,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.errors import ShapeError, all_problems, message, must_be
+from regard.errors import ShapeError, message, must_be
 from regard.nn.attention import as_mask
 from regard.nn.initial import reset_linear
+from regard.nn.inputs import check_floats, check_sequence
+from regard.nn.options import check_options
 from regard.ops import Mask, attend, dense_mask, weights
 
 Score = Literal["dot", "general"]
@@ -51,7 +53,8 @@ class AdditiveAttention(nn.Module):
 
     def __init__(self, query_dim: int, key_dim: int, attention_dim: int) -> None:
         super().__init__()
-        _check_widths("AdditiveAttention", query_dim=query_dim, key_dim=key_dim, attention_dim=attention_dim)
+        widths = {"query_dim": query_dim, "key_dim": key_dim, "attention_dim": attention_dim}
+        check_options("AdditiveAttention", widths)
         self.query = nn.Linear(query_dim, attention_dim, bias=False)
         self.key = nn.Linear(key_dim, attention_dim, bias=False)
         self.score = nn.Linear(attention_dim, 1, bias=False)
@@ -90,10 +93,13 @@ class AdditiveAttention(nn.Module):
 
         Raises:
             ShapeError: a shape does not fit.
-            DTypeError: ``mask`` is neither a mask nor a tensor.
+            DTypeError: a dtype does not fit, or ``mask`` is neither a mask nor a tensor.
         """
         value = key if value is None else value
-        _check_shapes("AdditiveAttention", query, key, value, self.query.in_features, self.key.in_features)
+        widths = self.query.in_features, self.key.in_features
+        _check_shapes("AdditiveAttention", query, key, value, *widths, self.query.weight)
+        if projected is not None:
+            _check_projected("AdditiveAttention", projected, key, self.key.out_features)
         allowed = None
         if (given := as_mask("AdditiveAttention", mask)) is not None:
             allowed, unseen = _allowed(given, query, key)
@@ -149,14 +155,12 @@ class DotAttention(nn.Module):
 
     def __init__(self, query_dim: int, key_dim: int, *, score: Score = "dot") -> None:
         super().__init__()
-        _check_widths("DotAttention", query_dim=query_dim, key_dim=key_dim)
         problems = []
         if score not in get_args(Score):
             problems.append(must_be("score", '"dot" or "general"', repr(score)))
         elif score == "dot" and query_dim != key_dim:
             problems.append(must_be("key_dim", f'query_dim ({query_dim}) for score="dot"', key_dim))
-        if problems:
-            raise all_problems("DotAttention", problems)
+        check_options("DotAttention", {"query_dim": query_dim, "key_dim": key_dim}, more=problems)
         self.query_dim, self.key_dim = query_dim, key_dim
         self.key = nn.Linear(key_dim, query_dim, bias=False) if score == "general" else nn.Identity()
         self.reset_parameters()
@@ -195,10 +199,13 @@ class DotAttention(nn.Module):
 
         Raises:
             ShapeError: a shape does not fit.
-            DTypeError: ``mask`` is neither a mask nor a tensor.
+            DTypeError: a dtype does not fit, or ``mask`` is neither a mask nor a tensor.
         """
         value = key if value is None else value
-        _check_shapes("DotAttention", query, key, value, self.query_dim, self.key_dim)
+        weight = self.key.weight if isinstance(self.key, nn.Linear) else query
+        _check_shapes("DotAttention", query, key, value, self.query_dim, self.key_dim, weight)
+        if projected is not None:
+            _check_projected("DotAttention", projected, key, self.query_dim)
         allowed = as_mask("DotAttention", mask)
         if allowed is not None and projected is None and isinstance(self.key, nn.Linear):
             # attend keeps what is unseen out of scores; the gradient of W would still meet it
@@ -237,21 +244,23 @@ def _allowed(mask: Mask | Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, T
     return allowed, ~allowed.any(dim=1)[..., None]
 
 
-def _check_widths(caller: str, **widths: int) -> None:
-    problems = [must_be(name, "at least 1", width) for name, width in widths.items() if width < 1]
-    if problems:
-        raise all_problems(caller, problems)
-
-
-def _check_shapes(caller: str, query: Tensor, key: Tensor, value: Tensor, query_dim: int, key_dim: int) -> None:
-    for name, tensor, width in (("query", query, query_dim), ("key", key, key_dim)):
-        if tensor.dim() != 3 or tensor.shape[2] != width:
-            problem = must_be(name, f"of shape [batch, length, {width}]", f"of shape {tuple(tensor.shape)}")
-            hint = f"a single sequence is {name}[None]" if tensor.dim() == 2 else None
-            raise ShapeError(message(caller, problem, hint=hint))
+def _check_shapes(
+    caller: str, query: Tensor, key: Tensor, value: Tensor, query_dim: int, key_dim: int, weight: object
+) -> None:
+    check_sequence(caller, "query", query, query_dim, weight)
+    check_sequence(caller, "key", key, key_dim, weight)
+    check_floats(caller, "value", value, weight)
     if key.shape[0] != query.shape[0]:
         problem = f"`key` must have the batch of `query` ({query.shape[0]}), but has {key.shape[0]}."
         raise ShapeError(message(caller, problem))
     if value.dim() != 3 or value.shape[:2] != key.shape[:2]:
         expected = f"of shape [batch, kv_len, value_dim] with {tuple(key.shape[:2])} of `key`"
         raise ShapeError(message(caller, must_be("value", expected, f"of shape {tuple(value.shape)}")))
+
+
+def _check_projected(caller: str, projected: Tensor, key: Tensor, width: int) -> None:
+    check_floats(caller, "projected", projected, None)
+    expected = (*key.shape[:2], width)
+    if tuple(projected.shape) != expected:
+        problem = must_be("projected", f"of shape {expected}, as project(key) is", f"of shape {tuple(projected.shape)}")
+        raise ShapeError(message(caller, problem))

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
 from regard.nn.cache import LayerCache
 from regard.nn.initial import reset_linear
+from regard.nn.inputs import check_sequence
+from regard.nn.options import check_options
+from regard.nn.places import Places
 from regard.nn.position_bias import ALiBi, RelativeBias
 from regard.nn.rotary import Rotary
 from regard.ops import ALiBi as AlibiRule
@@ -113,7 +116,8 @@ class MultiHeadAttention(nn.Module):
 
     Raises:
         ShapeError: if the heads do not divide evenly.
-        ConfigError: if ``dropout_p`` is not between 0 and 1, or ``positions`` is no position scheme for attention.
+        ConfigError: if a size is below 1, ``dropout_p`` is not between 0 and 1, or ``positions`` is no position scheme
+            for attention, or one of another number of heads.
 
     Source:
         Vaswani et al. 2017, section 3.2.2; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
@@ -135,22 +139,25 @@ class MultiHeadAttention(nn.Module):
         dropout_p: float = 0.0,
     ) -> None:
         super().__init__()
+        key_width, value_width = kv_dim if isinstance(kv_dim, tuple) else (d_model if kv_dim is None else kv_dim,) * 2
+        given = {"num_kv_heads": num_kv_heads, "head_dim": head_dim, "value_dim": value_dim}
+        widths = {"d_model": d_model, "kv_dim": key_width}
+        if isinstance(kv_dim, tuple):
+            widths["kv_dim[1]"] = value_width
+        check_options(
+            "MultiHeadAttention",
+            {**widths, "num_heads": num_heads, **{name: size for name, size in given.items() if size is not None}},
+            shares={"dropout_p": dropout_p},
+        )
         self.num_heads = num_heads
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         if head_dim is None:
             _need_multiple("d_model", d_model, "num_heads", num_heads)
         _need_multiple("num_heads", num_heads, "num_kv_heads", self.num_kv_heads)
-        if not 0 <= dropout_p <= 1:
-            raise ConfigError(message("MultiHeadAttention", must_be("dropout_p", "between 0 and 1", dropout_p)))
-        if not isinstance(positions, Rotary | ALiBi | RelativeBias | None):
-            found = f"a {type(positions).__name__}"
-            hint = "SinusoidalPositions and LearnedPositions are added to the embeddings, before the first layer"
-            problem = must_be("positions", "Rotary, ALiBi, RelativeBias or None", found)
-            raise ConfigError(message("MultiHeadAttention", problem, hint=hint))
+        _need_positions(positions, num_heads)
         self.head_dim = d_model // num_heads if head_dim is None else head_dim
         self.value_dim = self.head_dim if value_dim is None else value_dim
         self.scale, self.dropout_p, self.positions = scale, dropout_p, positions
-        key_width, value_width = kv_dim if isinstance(kv_dim, tuple) else (kv_dim or d_model,) * 2
         self.query = nn.Linear(d_model, num_heads * self.head_dim, bias=bias)
         self.key = nn.Linear(key_width, self.num_kv_heads * self.head_dim, bias=bias)
         self.value = nn.Linear(value_width, self.num_kv_heads * self.value_dim, bias=bias)
@@ -173,6 +180,7 @@ class MultiHeadAttention(nn.Module):
         *,
         need_weights: bool = False,
         kv_cache: LayerCache | None = None,
+        places: Places | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attend.
 
@@ -185,6 +193,7 @@ class MultiHeadAttention(nn.Module):
             need_weights: Whether to return the weights too; the output and its gradient stay the same.
             kv_cache: What the layer has kept. Without ``key`` the new tokens are appended to it; with ``key`` (another
                 sequence) its projection is kept at the first call and used at later ones.
+            places: Where the tokens stand in each row, for ``positions``; by default where they stand in the tensor.
 
         Returns:
             The output [batch, q_len, d_model]; with ``need_weights`` also the weights per head
@@ -197,7 +206,7 @@ class MultiHeadAttention(nn.Module):
         Cost:
             Linear memory; quadratic with ``need_weights``.
         """
-        heads = self.heads(query, key, value, kv_cache=kv_cache)
+        heads = self.heads(query, key, value, kv_cache=kv_cache, places=places)
         options: dict[str, Any] = {
             "mask": as_mask("MultiHeadAttention", mask),
             "bias": heads.bias,
@@ -223,24 +232,36 @@ class MultiHeadAttention(nn.Module):
         value: Tensor | None = None,
         *,
         kv_cache: LayerCache | None = None,
+        places: Places | None = None,
     ) -> Heads:
         """Project, split into heads and place: everything before attention itself. Arguments as for a call."""
-        _need_width("query", query, self.query)
+        _check("query", query, self.query)
+        if not isinstance(kv_cache, LayerCache | None):
+            problem = must_be("kv_cache", "the LayerCache of one layer", f"a {type(kv_cache).__name__}")
+            raise DTypeError(message("MultiHeadAttention", problem, hint="KeyValueCache().layer(index) is one"))
+        if places is not None:
+            _need_rows(places, query)
         queries = split(self.query(query), self.num_heads)
         if kv_cache is not None and kv_cache.source is not None:
             return Heads(queries, *kv_cache.source, None, "end", 0)
         if key is not None and key is not query:
             return self._heads_of_two(queries, key, value, kv_cache)
+        _check("key", query, self.key)
         value = query if value is None else value
-        _need_width("value", value, self.value)
+        _check("value", value, self.value)
         keys, values = split(self.key(query), self.num_kv_heads), split(self.value(value), self.num_kv_heads)
         start = 0 if kv_cache is None else kv_cache.length
         if isinstance(self.positions, Rotary):
-            turns = self.positions.turns_from(start, query.shape[1], dtype=queries.dtype, device=query.device)
+            if places is None:
+                turns = self.positions.turns_from(start, query.shape[1], dtype=queries.dtype, device=query.device)
+            else:
+                turns = places.turns(self.positions, queries.dtype)
             queries, keys = self.positions.turn(queries, turns), self.positions.turn(keys, turns)
         kv_start = 0
         if kv_cache is not None:
             keys, values, kv_start = kv_cache.append(keys, values)
+        if places is not None and isinstance(self.positions, ALiBi | RelativeBias):
+            return Heads(queries, keys, values, places.bias(self.positions), start, kv_start)
         bias = self._bias(start, query.shape[1], kv_start, keys.shape[2], device=query.device)
         return Heads(queries, keys, values, bias, start, kv_start)
 
@@ -250,8 +271,8 @@ class MultiHeadAttention(nn.Module):
             problem = must_be("key", "None, as `positions` are for self-attention", f"of shape {tuple(key.shape)}")
             raise ConfigError(message("MultiHeadAttention", problem))
         value = key if value is None else value
-        _need_width("key", key, self.key)
-        _need_width("value", value, self.value)
+        _check("key", key, self.key)
+        _check("value", value, self.value)
         keys, values = split(self.key(key), self.num_kv_heads), split(self.value(value), self.num_kv_heads)
         if kv_cache is not None:
             kv_cache.source = keys, values
@@ -280,17 +301,33 @@ def split(joined: Float[Tensor, "batch length width"], heads: int) -> Float[Tens
     return joined.view(batch, length, heads, width // heads).transpose(1, 2)
 
 
+def _need_positions(positions: object, num_heads: int) -> None:
+    if not isinstance(positions, Rotary | ALiBi | RelativeBias | None):
+        found = f"a {type(positions).__name__}"
+        hint = "SinusoidalPositions and LearnedPositions are added to the embeddings, before the first layer"
+        problem = must_be("positions", "Rotary, ALiBi, RelativeBias or None", found)
+        raise ConfigError(message("MultiHeadAttention", problem, hint=hint))
+    if isinstance(positions, ALiBi | RelativeBias) and positions.num_heads != num_heads:
+        name = type(positions).__name__
+        problem = must_be("positions", f"{name} of num_heads ({num_heads})", f"of {positions.num_heads}")
+        raise ConfigError(message("MultiHeadAttention", problem))
+
+
 def _need_multiple(name: str, total: int, by: str, parts: int) -> None:
-    if parts < 1 or total % parts:
+    if total % parts:
         raise ShapeError(message("MultiHeadAttention", must_be(name, f"a multiple of {by} ({parts})", total)))
 
 
-def _need_width(name: str, tensor: Tensor, linear: nn.Linear) -> None:
-    if tensor.dim() == 3 and tensor.shape[2] == linear.in_features:
-        return
-    problem = must_be(name, f"of shape [batch, length, {linear.in_features}]", f"of shape {tuple(tensor.shape)}")
-    hint = f"a single sequence is {name}[None]" if tensor.dim() == 2 else None
-    raise ShapeError(message("MultiHeadAttention", problem, hint=hint))
+def _check(name: str, given: Tensor, linear: nn.Linear) -> None:
+    check_sequence("MultiHeadAttention", name, given, linear.in_features, linear.weight)
+
+
+def _need_rows(places: Places, query: Tensor) -> None:
+    rows, q_len = places.queries.shape
+    if rows not in (1, query.shape[0]) or q_len != query.shape[1]:
+        expected = f"of {query.shape[0]} row(s) of {query.shape[1]} new tokens"
+        problem = must_be("places", expected, f"of shape {(rows, q_len)}")
+        raise ShapeError(message("MultiHeadAttention", problem))
 
 
 def as_mask(caller: str, mask: Mask | Tensor | None) -> Mask | Tensor | None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, ShapeError, message, must_be
+from regard.errors import ConfigError, message, must_be
 from regard.nn.attention import MultiHeadAttention
 from regard.nn.cache import LayerCache
 from regard.nn.dropout import Dropout
 from regard.nn.feed_forward import FeedForward
+from regard.nn.inputs import check_sequence
 from regard.nn.norm import NormKind, make_norm
+from regard.nn.options import check_options
+from regard.nn.places import Places
 from regard.ops import Mask
 
 
@@ -34,12 +38,13 @@ class _Layer(nn.Module):
         dropout_p: float,
     ) -> None:
         super().__init__()
+        caller = type(self).__name__
+        known = [] if norm in get_args(NormKind) else [must_be("norm", '"layer" or "rms"', repr(norm))]
+        check_options(caller, {}, shares={"dropout_p": dropout_p}, more=known)
         d_model, bias = attention.query.in_features, attention.query.bias is not None
         if feed_forward.wide.in_features != d_model:
             expected = f"of the width of the attention ({d_model})"
-            raise ConfigError(
-                message(type(self).__name__, must_be("feed_forward", expected, feed_forward.wide.in_features))
-            )
+            raise ConfigError(message(caller, must_be("feed_forward", expected, feed_forward.wide.in_features)))
         self.norm_first = norm_first
         self.self = attention
         self.self_norm = make_norm(norm, d_model, eps=norm_eps, bias=bias)
@@ -48,10 +53,8 @@ class _Layer(nn.Module):
         self.dropout = Dropout(dropout_p)
 
     def _check(self, x: Tensor) -> None:
-        d_model = self.self.query.in_features
-        if x.dim() != 3 or x.shape[2] != d_model:
-            problem = must_be("x", f"of shape [batch, length, {d_model}]", f"of shape {tuple(x.shape)}")
-            raise ShapeError(message(type(self).__name__, problem))
+        query = self.self.query
+        check_sequence(type(self).__name__, "x", x, query.in_features, query.weight)
 
     def _add(self, x: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
         if self.norm_first:
@@ -103,19 +106,24 @@ class EncoderLayer(_Layer):
         )
 
     def forward(
-        self, x: Float[Tensor, "batch length d_model"], mask: Mask | Tensor | None = None
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        mask: Mask | Tensor | None = None,
+        *,
+        places: Places | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """Read.
 
         Args:
             x: The sequence.
             mask: As for ``MultiHeadAttention``.
+            places: As for ``MultiHeadAttention``.
 
         Raises:
             ShapeError: if the width is not that of the layer.
         """
         self._check(x)
-        x = self._add(x, self.self_norm, lambda h: self.self(h, mask=mask))
+        x = self._add(x, self.self_norm, lambda h: self.self(h, mask=mask, places=places))
         return self._add(x, self.feed_forward_norm, self.feed_forward)
 
 
@@ -160,6 +168,9 @@ class DecoderLayer(_Layer):
         self.cross_norm: nn.Module | None = None
         if cross is not None:
             d_model = attention.query.in_features
+            if cross.positions is not None:
+                found = f"with {type(cross.positions).__name__}"
+                raise ConfigError(message("DecoderLayer", must_be("cross", "an attention without positions", found)))
             if cross.query.in_features != d_model:
                 expected = f"of the width of the attention ({d_model})"
                 raise ConfigError(message("DecoderLayer", must_be("cross", expected, cross.query.in_features)))
@@ -174,6 +185,7 @@ class DecoderLayer(_Layer):
         *,
         kv_cache: LayerCache | None = None,
         memory_cache: LayerCache | None = None,
+        places: Places | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """Write.
 
@@ -184,20 +196,21 @@ class DecoderLayer(_Layer):
             memory_mask: For the attention to the source: usually ``Padding(keep)`` of the source.
             kv_cache: What the attention within the sequence has kept.
             memory_cache: What the attention to the source has kept.
+            places: Where the tokens stand, as for ``MultiHeadAttention``.
 
         Raises:
             ShapeError: if the width is not that of the layer.
             ConfigError: if there is a ``memory`` and no ``cross``, or the reverse.
         """
         self._check(x)
-        x = self._add(x, self.self_norm, lambda h: self.self(h, mask=mask, kv_cache=kv_cache))
         cross, cross_norm = self.cross, self.cross_norm
-        if cross is not None and cross_norm is not None:
-            if memory is None and (memory_cache is None or memory_cache.source is None):
-                problem = must_be("memory", "given, as the layer has `cross`", None)
-                raise ConfigError(message("DecoderLayer", problem))
-            x = self._add(x, cross_norm, lambda h: cross(h, memory, mask=memory_mask, kv_cache=memory_cache))
-        elif memory is not None:
+        # before anything is appended to a cache
+        if cross is not None and memory is None and (memory_cache is None or memory_cache.source is None):
+            raise ConfigError(message("DecoderLayer", must_be("memory", "given, as the layer has `cross`", None)))
+        if cross is None and memory is not None:
             problem = must_be("memory", "None, as the layer has no `cross`", f"of shape {tuple(memory.shape)}")
             raise ConfigError(message("DecoderLayer", problem))
+        x = self._add(x, self.self_norm, lambda h: self.self(h, mask=mask, kv_cache=kv_cache, places=places))
+        if cross is not None and cross_norm is not None:
+            x = self._add(x, cross_norm, lambda h: cross(h, memory, mask=memory_mask, kv_cache=memory_cache))
         return self._add(x, self.feed_forward_norm, self.feed_forward)

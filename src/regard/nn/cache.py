@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.errors import ConfigError, ShapeError, message, must_be
+from regard.nn.options import check_options
 
 
 class CachedKeys(NamedTuple):
@@ -51,12 +52,12 @@ class LayerCache:
         Raises:
             ShapeError: if the batch size changed, or a static cache is full.
         """
-        self.length += key.shape[2]
+        end = self.length + key.shape[2]
         if self.key is not None and self.value is not None:
             _check_batch(key, self.key)
             key, value = torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2)
-        self.key, self.value = key, value
-        return CachedKeys(key, value, self.length - key.shape[2])
+        self.key, self.value, self.length = key, value, end  # all at once: a refused call leaves the cache as it was
+        return CachedKeys(key, value, end - key.shape[2])
 
     def reorder(self, beam_indices: Int[Tensor, "new_batch"]) -> None:
         """Go on with these batch rows, some perhaps twice."""
@@ -81,8 +82,9 @@ class _Static(LayerCache):
                 message("KeyValueCache", must_be("max_len", f"at least {end} for this text", self.max_len))
             )
         if self.key is None or self.value is None:
-            self.key = key.new_zeros(*key.shape[:2], self.max_len, key.shape[3])
-            self.value = value.new_zeros(*value.shape[:2], self.max_len, value.shape[3])
+            with torch.inference_mode(False):  # room taken in inference mode could not be written to outside of it
+                self.key = key.new_zeros(*key.shape[:2], self.max_len, key.shape[3])
+                self.value = value.new_zeros(*value.shape[:2], self.max_len, value.shape[3])
         _check_batch(key, self.key)
         self.key[:, :, start:end], self.value[:, :, start:end] = key, value
         self.length = end
@@ -111,7 +113,7 @@ class KeyValueCache:
         cache = KeyValueCache(window=256)        sliding: the last 255 and the new one, for layers with that window
 
     A model takes it as ``kv_cache=`` and fills it: one call with a prompt and one with each new token give what one
-    call with all tokens gives.
+    call with all tokens gives. A call that is refused leaves it as it was.
 
     Args:
         max_len: Tokens there is room for; None for no limit.
@@ -130,10 +132,10 @@ class KeyValueCache:
     def __init__(self, *, max_len: int | None = None, window: int | None = None) -> None:
         if max_len is not None and window is not None:
             raise ConfigError(message("KeyValueCache", must_be("max_len", "None where `window` is given", max_len)))
-        for name, size in (("max_len", max_len), ("window", window)):
-            if size is not None and size < 1:
-                raise ConfigError(message("KeyValueCache", must_be(name, "at least 1", size)))
+        given = {"max_len": max_len, "window": window}
+        check_options("KeyValueCache", {name: size for name, size in given.items() if size is not None})
         self.max_len, self.window = max_len, window
+        self.keep: Tensor | None = None  # which tokens so far are real, where the model has met padding
         self.layers: dict[tuple[int, str], LayerCache] = {}
 
     def layer(self, index: int, part: Literal["self", "cross"] = "self") -> LayerCache:
@@ -168,6 +170,8 @@ class KeyValueCache:
         Args:
             beam_indices: For each row to come, the row it continues.
         """
+        if self.keep is not None:
+            self.keep = self.keep.index_select(0, beam_indices)
         for layer in self.layers.values():
             layer.reorder(beam_indices)
 

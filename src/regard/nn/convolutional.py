@@ -10,6 +10,8 @@ from torch.nn import functional
 from regard.errors import ShapeError, all_problems, message, must_be
 from regard.nn.dropout import Dropout
 from regard.nn.initial import reset_linear
+from regard.nn.inputs import check_keep, check_sequence
+from regard.nn.options import check_options
 
 
 class CausalConvolution(nn.Module):
@@ -42,7 +44,7 @@ class CausalConvolution(nn.Module):
     def __init__(self, input_dim: int, output_dim: int, kernel_size: int, *, dilation: int = 1) -> None:
         super().__init__()
         sizes = {"input_dim": input_dim, "output_dim": output_dim, "kernel_size": kernel_size, "dilation": dilation}
-        _check("CausalConvolution", 0.0, **sizes)
+        check_options("CausalConvolution", sizes)
         self.convolution = nn.Conv1d(input_dim, output_dim, kernel_size, dilation=dilation)
         self.reach = (kernel_size - 1) * dilation
         self.reset_parameters()
@@ -72,7 +74,7 @@ class CausalConvolution(nn.Module):
         Raises:
             ShapeError: a shape does not fit.
         """
-        _check_width("CausalConvolution", inputs, self.convolution.in_channels)
+        check_sequence("CausalConvolution", "inputs", inputs, self.convolution.in_channels, self.convolution.weight)
         past = inputs.new_zeros(inputs.shape[0], self.reach, inputs.shape[2]) if past is None else past
         expected = (inputs.shape[0], self.reach, inputs.shape[2])
         if tuple(past.shape) != expected:
@@ -112,7 +114,8 @@ class CausalBlock(nn.Module):
         self, dim: int, kernel_size: int, *, dilation: int = 1, gated: bool = False, dropout_p: float = 0.0
     ) -> None:
         super().__init__()
-        _check("CausalBlock", dropout_p, dim=dim, kernel_size=kernel_size, dilation=dilation)
+        sizes = {"dim": dim, "kernel_size": kernel_size, "dilation": dilation}
+        check_options("CausalBlock", sizes, shares={"dropout_p": dropout_p})
         self.gated = gated
         self.norm = nn.LayerNorm(dim)
         self.convolution = CausalConvolution(dim, 2 * dim if gated else dim, kernel_size, dilation=dilation)
@@ -150,7 +153,7 @@ class CausalBlock(nn.Module):
         Raises:
             ShapeError: a shape does not fit.
         """
-        _check_width("CausalBlock", inputs, self.output.in_features)
+        check_sequence("CausalBlock", "inputs", inputs, self.output.in_features, self.output.weight)
         inputs = _zeroed("CausalBlock", inputs, keep)
         hidden, past = self.convolution(_zeroed("CausalBlock", self.norm(inputs), keep), past)
         hidden = functional.glu(hidden) if self.gated else hidden.relu()
@@ -181,7 +184,8 @@ class TextBlock(nn.Module):
         self, dim: int, kernel_size: int, *, dilation: int = 1, gated: bool = False, dropout_p: float = 0.0
     ) -> None:
         super().__init__()
-        _check("TextBlock", dropout_p, dim=dim, kernel_size=kernel_size, dilation=dilation)
+        sizes = {"dim": dim, "kernel_size": kernel_size, "dilation": dilation}
+        check_options("TextBlock", sizes, shares={"dropout_p": dropout_p})
         if kernel_size % 2 == 0:
             raise all_problems("TextBlock", [must_be("kernel_size", "odd, to see as much on both sides", kernel_size)])
         self.gated = gated
@@ -214,7 +218,7 @@ class TextBlock(nn.Module):
         Raises:
             ShapeError: a shape does not fit.
         """
-        _check_width("TextBlock", inputs, self.output.in_features)
+        check_sequence("TextBlock", "inputs", inputs, self.output.in_features, self.output.weight)
         inputs = _zeroed("TextBlock", inputs, keep)
         hidden = self.convolution(_zeroed("TextBlock", self.norm(inputs), keep).mT).mT
         hidden = functional.glu(hidden) if self.gated else hidden.relu()
@@ -236,22 +240,5 @@ def reset_convolution(convolution: nn.Conv1d) -> None:
 def _zeroed(caller: str, inputs: Tensor, keep: Tensor | None) -> Tensor:
     if keep is None:
         return inputs
-    if keep.shape != inputs.shape[:2]:
-        problem = must_be("keep", f"of shape {tuple(inputs.shape[:2])}", f"of shape {tuple(keep.shape)}")
-        raise ShapeError(message(caller, problem))
+    check_keep(caller, "keep", keep, tuple(inputs.shape[:2]))
     return inputs.masked_fill(~keep[..., None], 0)
-
-
-def _check_width(caller: str, inputs: Tensor, width: int) -> None:
-    if inputs.dim() != 3 or inputs.shape[2] != width:
-        problem = must_be("inputs", f"of shape [batch, length, {width}]", f"of shape {tuple(inputs.shape)}")
-        hint = "a single sequence is inputs[None]" if inputs.dim() == 2 else None
-        raise ShapeError(message(caller, problem, hint=hint))
-
-
-def _check(caller: str, dropout_p: float, **sizes: int) -> None:
-    problems = [must_be(name, "at least 1", size) for name, size in sizes.items() if size < 1]
-    if not 0 <= dropout_p <= 1:
-        problems.append(must_be("dropout_p", "between 0 and 1", dropout_p))
-    if problems:
-        raise all_problems(caller, problems)

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, message
+from regard.errors import ConfigError, message, must_be
 from regard.nn.block import DecoderLayer
-from regard.nn.cache import KeyValueCache
+from regard.nn.cache import KeyValueCache, LayerCache
 from regard.nn.encoder import Encoder
+from regard.nn.places import Places
 from regard.ops import Mask
 
 
@@ -30,6 +31,8 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         if not self.layers:
             raise ConfigError(message("Decoder", "`layers` must hold at least one layer, but is empty."))
+        if not isinstance(norm, nn.Module | None):
+            raise ConfigError(message("Decoder", must_be("norm", "a module or None", repr(norm))))
         self.norm = norm
 
     def forward(
@@ -40,6 +43,7 @@ class Decoder(nn.Module):
         memory_mask: Mask | Tensor | None = None,
         *,
         kv_cache: KeyValueCache | None = None,
+        places: Places | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """Write.
 
@@ -49,12 +53,13 @@ class Decoder(nn.Module):
             mask: The same for every layer: usually ``Causal() & Padding(keep)``.
             memory_mask: For the attention to the source: usually ``Padding(keep)`` of the source.
             kv_cache: What the layers have kept; it is filled.
+            places: Where the tokens stand in each row, for attentions with positions of their own.
         """
         for index, layer in enumerate(self.layers):
-            caches = {}
+            caches: dict[str, LayerCache] = {}
             if kv_cache is not None:
                 caches = {"kv_cache": kv_cache.layer(index), "memory_cache": kv_cache.layer(index, "cross")}
-            x = layer(x, memory, mask, memory_mask, **caches)
+            x = layer(x, memory, mask, memory_mask, places=places, **caches)
         return x if self.norm is None else self.norm(x)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, message
+from regard.errors import ConfigError, message, must_be
 from regard.nn.block import EncoderLayer
+from regard.nn.places import Places
 from regard.ops import Mask
 
 
@@ -35,17 +36,24 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         if not self.layers:
             raise ConfigError(message("Encoder", "`layers` must hold at least one layer, but is empty."))
+        if not isinstance(norm, nn.Module | None):
+            raise ConfigError(message("Encoder", must_be("norm", "a module or None", repr(norm))))
         self.norm = norm
 
     def forward(
-        self, x: Float[Tensor, "batch length d_model"], mask: Mask | Tensor | None = None
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        mask: Mask | Tensor | None = None,
+        *,
+        places: Places | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """Read.
 
         Args:
             x: Embeddings, positions included where they are absolute.
             mask: The same for every layer: usually ``Padding(keep)``.
+            places: Where the tokens stand in each row, for attentions with positions of their own.
         """
         for layer in self.layers:
-            x = layer(x, mask)
+            x = layer(x, mask, places=places)
         return x if self.norm is None else self.norm(x)

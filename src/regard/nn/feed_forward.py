@@ -12,6 +12,7 @@ from torch.nn import functional
 from regard.errors import ConfigError, ShapeError, message, must_be
 from regard.nn.dropout import Dropout
 from regard.nn.initial import reset_linear
+from regard.nn.options import check_options
 
 Activation = Literal["relu", "gelu", "silu"] | Callable[[Tensor], Tensor]
 
@@ -54,6 +55,7 @@ class FeedForward(nn.Module):
         dropout_p: float = 0.0,
     ) -> None:
         super().__init__()
+        check_options("FeedForward", {"d_model": d_model, "ff_dim": ff_dim}, shares={"dropout_p": dropout_p})
         self.activation = _activation(activation)
         self.wide = nn.Linear(d_model, ff_dim, bias=bias)
         self.gate = nn.Linear(d_model, ff_dim, bias=bias) if gated else None
@@ -85,6 +87,6 @@ def _activation(activation: Activation) -> Callable[[Tensor], Tensor]:
     if callable(activation):
         return activation
     if activation not in ACTIVATIONS:
-        expected = "a function or one of " + ", ".join(repr(name) for name in ACTIVATIONS)
+        expected = "a function or one of " + ", ".join(f'"{name}"' for name in ACTIVATIONS)
         raise ConfigError(message("FeedForward", must_be("activation", expected, repr(activation))))
     return ACTIVATIONS[activation]

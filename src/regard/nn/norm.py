@@ -33,4 +33,4 @@ def make_norm(kind: NormKind, dim: int, *, eps: float = 1e-5, bias: bool = True)
         return nn.LayerNorm(dim, eps=eps, bias=bias)
     if kind == "rms":
         return nn.RMSNorm(dim, eps=eps)
-    raise ConfigError(message("make_norm", must_be("kind", "'layer' or 'rms'", repr(kind))))
+    raise ConfigError(message("make_norm", must_be("kind", '"layer" or "rms"', repr(kind))))

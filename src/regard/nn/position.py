@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, ShapeError, message, must_be
+from regard.errors import ShapeError, message, must_be
+from regard.nn.options import check_options
 from regard.ops.transforms import is_free_to_look_at
 
 Positions = Int[Tensor, "length"] | Int[Tensor, "batch length"]
@@ -34,8 +35,7 @@ class SinusoidalPositions(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        if dim < 1:
-            raise ConfigError(message("SinusoidalPositions", must_be("dim", "at least 1", dim)))
+        check_options("SinusoidalPositions", {"dim": dim})
         self.dim = dim
 
     def forward(
@@ -77,10 +77,10 @@ class LearnedPositions(nn.Module):
 
     def __init__(self, max_len: int, dim: int) -> None:
         super().__init__()
-        for name, size in (("max_len", max_len), ("dim", dim)):
-            if size < 1:
-                raise ConfigError(message("LearnedPositions", must_be(name, "at least 1", size)))
+        check_options("LearnedPositions", {"max_len": max_len, "dim": dim})
         self.max_len, self.dim = max_len, dim
+        # built here, as a compiler cannot trace the building
+        self._beyond = message("LearnedPositions", must_be("positions", f"from 0 to {max_len - 1}", "beyond that"))
         self.table = nn.Embedding(max_len, dim)
         self.reset_parameters()
 
@@ -99,7 +99,8 @@ class LearnedPositions(nn.Module):
 
         Raises:
             ShapeError: if the width is not ``dim``, positions do not fit, or one is not below ``max_len`` (given
-                positions are looked at only where that is free: eager mode, CPU).
+                positions are looked at only where that is free: eager mode, CPU). In compiled code given positions
+                out of range end in a RuntimeError.
         """
         given = positions
         positions = _positions("LearnedPositions", x, positions, self.dim)
@@ -111,6 +112,8 @@ class LearnedPositions(nn.Module):
             if low < 0 or high >= self.max_len:
                 problem = must_be("positions", f"from 0 to {self.max_len - 1}", f"from {int(low)} to {int(high)}")
                 raise ShapeError(message("LearnedPositions", problem))
+        elif given is not None and torch.compiler.is_compiling():
+            torch._assert_async(((given >= 0) & (given < self.max_len)).all(), self._beyond)
         added: Tensor = x + self.table(positions)
         return added
 

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, all_problems, message, must_be
+from regard.nn.options import check_options, is_whole, size_problems
 from regard.ops import ALiBi as AlibiRule
 
 
@@ -59,24 +60,24 @@ class ALiBi(nn.Module):
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
-        alibi_slopes(num_heads)  # refuses what it must before the first call
+        check_options("ALiBi", {"num_heads": num_heads})
         self.num_heads = num_heads
 
     def forward(
-        self, q_positions: Int[Tensor, "q_len"], k_positions: Int[Tensor, "kv_len"]
-    ) -> Float[Tensor, "1 num_heads q_len kv_len"]:
+        self, q_positions: Int[Tensor, "*batch q_len"], k_positions: Int[Tensor, "*batch kv_len"]
+    ) -> Float[Tensor, "batch_or_1 num_heads q_len kv_len"]:
         """The bias for ``attend``.
 
         Args:
-            q_positions: Absolute position of each query.
-            k_positions: Absolute position of each key.
+            q_positions: Absolute position of each query, one row for all batch rows or one each.
+            k_positions: Absolute position of each key, the same.
 
         Returns:
             A dense bias in float32: quadratic memory.
         """
-        distance = (q_positions[:, None] - k_positions[None]).abs()
+        distance = _offsets(q_positions, k_positions).abs()
         slopes = alibi_slopes(self.num_heads).to(distance.device)
-        return (-slopes[:, None, None] * distance)[None]
+        return -slopes[:, None, None] * distance[:, None]
 
     def rule(self, device: torch.device | str = "cpu") -> AlibiRule:
         """The same bias as a rule, which ``attend`` need not write out."""
@@ -113,10 +114,11 @@ class RelativeBias(nn.Module):
         self, num_heads: int, *, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
     ) -> None:
         super().__init__()
+        sizes = {"num_heads": num_heads, "num_buckets": num_buckets, "max_distance": max_distance}
+        if not all(map(is_whole, sizes.values())):
+            check_options("RelativeBias", sizes)
         own = num_buckets // 2 if bidirectional else num_buckets
-        problems = []
-        if num_heads < 1:
-            problems.append(must_be("num_heads", "at least 1", num_heads))
+        problems = size_problems({"num_heads": num_heads})
         if own < 2 or (bidirectional and num_buckets % 2):
             expected = "even and at least 4" if bidirectional else "at least 2"
             problems.append(must_be("num_buckets", expected, num_buckets))
@@ -124,6 +126,7 @@ class RelativeBias(nn.Module):
             problems.append(must_be("max_distance", f"more than {own // 2}", max_distance))
         if problems:
             raise all_problems("RelativeBias", problems)
+        self.num_heads = num_heads
         self.num_buckets, self.max_distance, self.bidirectional = num_buckets, max_distance, bidirectional
         self.table = nn.Embedding(num_buckets, num_heads)
         self.reset_parameters()
@@ -133,21 +136,21 @@ class RelativeBias(nn.Module):
         nn.init.normal_(self.table.weight, std=0.02)
 
     def forward(
-        self, q_positions: Int[Tensor, "q_len"], k_positions: Int[Tensor, "kv_len"]
-    ) -> Float[Tensor, "1 num_heads q_len kv_len"]:
+        self, q_positions: Int[Tensor, "*batch q_len"], k_positions: Int[Tensor, "*batch kv_len"]
+    ) -> Float[Tensor, "batch_or_1 num_heads q_len kv_len"]:
         """The bias for ``attend``.
 
         Args:
-            q_positions: Absolute position of each query.
-            k_positions: Absolute position of each key.
+            q_positions: Absolute position of each query, one row for all batch rows or one each.
+            k_positions: Absolute position of each key, the same.
 
         Returns:
             A dense bias in the dtype of the table: quadratic memory.
         """
-        bias: Tensor = self.table(self._buckets(k_positions[None] - q_positions[:, None]))
-        return bias.permute(2, 0, 1)[None]
+        bias: Tensor = self.table(self._buckets(_offsets(q_positions, k_positions)))
+        return bias.permute(0, 3, 1, 2)
 
-    def _buckets(self, offset: Int[Tensor, "q_len kv_len"]) -> Int[Tensor, "q_len kv_len"]:
+    def _buckets(self, offset: Int[Tensor, "rows q_len kv_len"]) -> Int[Tensor, "rows q_len kv_len"]:
         own = self.num_buckets // 2 if self.bidirectional else self.num_buckets
         after = (offset > 0).long() * own if self.bidirectional else torch.zeros_like(offset)
         distance = offset.abs() if self.bidirectional else (-offset).clamp(min=0)
@@ -159,3 +162,11 @@ class RelativeBias(nn.Module):
     def extra_repr(self) -> str:
         """Show the buckets in ``print(module)``."""
         return f"num_buckets={self.num_buckets}, max_distance={self.max_distance}, bidirectional={self.bidirectional}"
+
+
+def _offsets(
+    q_positions: Int[Tensor, "*batch q_len"], k_positions: Int[Tensor, "*batch kv_len"]
+) -> Int[Tensor, "batch_or_1 q_len kv_len"]:
+    """How far after each query each key stands."""
+    offsets = k_positions[..., None, :] - q_positions[..., :, None]
+    return offsets if offsets.dim() == 3 else offsets[None]

@@ -11,8 +11,10 @@ from torch import _VF, Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.errors import ConfigError, ShapeError, all_problems, message, must_be
+from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
 from regard.nn.dropout import Dropout
+from regard.nn.inputs import check_keep, check_sequence
+from regard.nn.options import check_options
 from regard.ops.transforms import in_transform
 
 Kind = Literal["lstm", "gru"]
@@ -115,7 +117,7 @@ class RecurrentEncoder(nn.Module):
             Layers count from below, the forward direction first.
 
         Raises:
-            ShapeError: a shape does not fit.
+            ShapeError, DTypeError: a shape or a dtype does not fit.
             ConfigError: both ``keep`` and ``lengths`` are given, or a length is out of range.
         """
         keep = self._keep(inputs, keep, lengths)
@@ -203,35 +205,46 @@ class RecurrentEncoder(nn.Module):
         return torch.stack(outputs, dim=1), state
 
     def _keep(self, inputs: Tensor, keep: Tensor | None, lengths: Tensor | None) -> Tensor | None:
-        if inputs.dim() != 3 or inputs.shape[2] != self.input_dim:
-            expected = f"of shape [batch, length, {self.input_dim}]"
-            problem = must_be("inputs", expected, f"of shape {tuple(inputs.shape)}")
-            hint = "a single sequence is inputs[None]" if inputs.dim() == 2 else None
-            raise ShapeError(message("RecurrentEncoder", problem, hint=hint))
+        weight = getattr(self.layers[0], "weight_ih_l0")  # noqa: B009 - a module's attribute has no type
+        check_sequence("RecurrentEncoder", "inputs", inputs, self.input_dim, weight)
         batch, length, _ = inputs.shape
         if keep is not None and lengths is not None:
             raise ConfigError(message("RecurrentEncoder", "`keep` and `lengths` say the same: give one of them."))
         if lengths is not None:
-            if tuple(lengths.shape) != (batch,):
-                problem = must_be("lengths", f"of shape ({batch},)", f"of shape {tuple(lengths.shape)}")
-                raise ShapeError(message("RecurrentEncoder", problem))
+            _check_lengths(lengths, batch)
             if not torch.compiler.is_compiling() and bool(((lengths < 0) | (lengths > length)).any()):
                 raise ConfigError(
                     message("RecurrentEncoder", must_be("lengths", f"from 0 to {length}", lengths.tolist()))
                 )
             return torch.arange(length, device=inputs.device) < lengths.to(inputs.device)[:, None]
-        if keep is not None and tuple(keep.shape) != (batch, length):
-            problem = must_be("keep", f"of shape {(batch, length)}", f"of shape {tuple(keep.shape)}")
-            raise ShapeError(message("RecurrentEncoder", problem))
-        return keep
+        return None if keep is None else check_keep("RecurrentEncoder", "keep", keep, (batch, length))
 
     def _check_state(self, inputs: Tensor, state: RecurrentState) -> None:
         expected = (len(self.layers) * self.num_directions, inputs.shape[0], self.hidden_dim)
         parts = 2 if self.kind == "lstm" else 1
-        shapes = [tuple(part.shape) for part in state]
-        if shapes != [expected] * parts:
-            problem = must_be("state", f"{parts} tensor(s) of shape {expected}", f"of shapes {shapes}")
-            raise ShapeError(message("RecurrentEncoder", problem))
+        check_state("RecurrentEncoder", state, [expected] * parts)
+
+
+def check_state(caller: str, state: object, shapes: list[tuple[int, ...]]) -> None:
+    """Refuse what is no tuple of tensors of these shapes, which are all alike.
+
+    Raises:
+        ShapeError: as said.
+    """
+    parts = state if isinstance(state, tuple | list) else [state]
+    found = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in parts]
+    if found != shapes:
+        problem = must_be("state", f"{len(shapes)} tensor(s) of shape {shapes[0]}", f"of shapes {found}")
+        raise ShapeError(message(caller, problem))
+
+
+def _check_lengths(lengths: object, batch: int) -> None:
+    if not isinstance(lengths, Tensor) or lengths.is_floating_point() or lengths.dtype == torch.bool:
+        found = lengths.dtype if isinstance(lengths, Tensor) else f"a {type(lengths).__name__}"
+        raise DTypeError(message("RecurrentEncoder", must_be("lengths", "a tensor of integers", found)))
+    if tuple(lengths.shape) != (batch,):
+        problem = must_be("lengths", f"of shape ({batch},)", f"of shape {tuple(lengths.shape)}")
+        raise ShapeError(message("RecurrentEncoder", problem))
 
 
 class _Layer(nn.Module):
@@ -340,8 +353,4 @@ def check_recurrent(caller: str, kind: str, dropout_p: float, **sizes: int) -> N
         ConfigError: with every problem.
     """
     problems = [] if kind in get_args(Kind) else [must_be("kind", '"lstm" or "gru"', repr(kind))]
-    problems += [must_be(name, "at least 1", size) for name, size in sizes.items() if size < 1]
-    if not 0 <= dropout_p <= 1:
-        problems.append(must_be("dropout_p", "between 0 and 1", dropout_p))
-    if problems:
-        raise all_problems(caller, problems)
+    check_options(caller, sizes, shares={"dropout_p": dropout_p}, more=problems)

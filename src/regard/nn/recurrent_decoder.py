@@ -8,11 +8,20 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.errors import ShapeError, all_problems, message, must_be
+from regard.errors import DTypeError, ShapeError, all_problems, message, must_be
 from regard.nn.additive import AdditiveAttention, DotAttention
 from regard.nn.dropout import Dropout
 from regard.nn.initial import reset_linear
-from regard.nn.recurrent import Kind, RecurrentState, check_recurrent, input_gates, recurrent_step, reset_recurrent
+from regard.nn.inputs import check_keep, check_sequence
+from regard.nn.recurrent import (
+    Kind,
+    RecurrentState,
+    check_recurrent,
+    check_state,
+    input_gates,
+    recurrent_step,
+    reset_recurrent,
+)
 
 Attention = Literal["additive", "dot"]
 
@@ -104,6 +113,7 @@ class AttentionDecoder(nn.Module):
             problem = must_be("attention", '"additive" or "dot"', repr(attention))
             raise all_problems("AttentionDecoder", [problem])
         self.kind, self.input_dim, self.hidden_dim, self.output_dim = kind, input_dim, hidden_dim, output_dim
+        self.memory_dim = memory_dim
         cell = nn.LSTMCell if kind == "lstm" else nn.GRUCell
         widths = [input_dim + output_dim, *[hidden_dim] * (num_layers - 1)]
         self.cells = nn.ModuleList(cell(width, hidden_dim) for width in widths)
@@ -139,7 +149,13 @@ class AttentionDecoder(nn.Module):
         Args:
             memory: The encoder's states.
             keep: Which of them are real; all by default.
+
+        Raises:
+            ShapeError, DTypeError: a shape or a dtype does not fit.
         """
+        check_sequence("AttentionDecoder", "memory", memory, self.memory_dim, self.joined.weight)
+        if keep is not None:
+            check_keep("AttentionDecoder", "keep", keep, tuple(memory.shape[:2]))
         allowed = None if keep is None else keep[:, None]
         states = memory if keep is None else memory.masked_fill(~keep[..., None], 0)
         return Memory(states, self.attention.project(states), allowed)
@@ -158,15 +174,9 @@ class AttentionDecoder(nn.Module):
             The attentional vectors a_t, the weights in float32 (float64 for float64), and the state to go on from.
 
         Raises:
-            ShapeError: a shape does not fit.
+            ShapeError, DTypeError: a shape or a dtype does not fit.
         """
-        if inputs.dim() != 3 or inputs.shape[2] != self.input_dim:
-            expected = f"of shape [batch, length, {self.input_dim}]"
-            problem = must_be("inputs", expected, f"of shape {tuple(inputs.shape)}")
-            raise ShapeError(message("AttentionDecoder", problem))
-        if memory.states.shape[0] != inputs.shape[0]:
-            problem = f"`memory` must have the batch of `inputs` ({inputs.shape[0]}), but has {memory.states.shape[0]}."
-            raise ShapeError(message("AttentionDecoder", problem))
+        self._check(inputs, state, memory)
         first: Any = self.cells[0]
         of_inputs, of_fed = first.weight_ih.split((self.input_dim, self.output_dim), dim=1)
         gates = input_gates(self.kind, inputs, of_inputs, first.bias_ih, first.bias_hh)
@@ -179,6 +189,19 @@ class AttentionDecoder(nn.Module):
             empty = inputs.new_zeros(inputs.shape[0], 0, self.output_dim)
             return empty, inputs.new_zeros(inputs.shape[0], 0, memory.states.shape[1]), state
         return torch.stack(outputs, dim=1), torch.cat(seen, dim=1), state
+
+    def _check(self, inputs: Tensor, state: DecoderState, memory: Memory) -> None:
+        caller = "AttentionDecoder"
+        check_sequence(caller, "inputs", inputs, self.input_dim, self.joined.weight)
+        for name, given, kind in (("state", state, DecoderState), ("memory", memory, Memory)):
+            if not isinstance(given, kind):
+                expected = "what start() returned" if kind is DecoderState else "what remember() returned"
+                raise DTypeError(message(caller, must_be(name, expected, f"a {type(given).__name__}")))
+        if memory.states.shape[0] != inputs.shape[0]:
+            problem = f"`memory` must have the batch of `inputs` ({inputs.shape[0]}), but has {memory.states.shape[0]}."
+            raise ShapeError(message(caller, problem))
+        shape = (len(self.cells), inputs.shape[0], self.hidden_dim)
+        check_state(caller, state.recurrent, [shape] * (2 if self.kind == "lstm" else 1))
 
     def _step(
         self, gates: Tensor, of_fed: Tensor, state: DecoderState, memory: Memory

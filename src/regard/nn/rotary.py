@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, ShapeError, all_problems, message, must_be
+from regard.nn.options import is_number, is_whole
 from regard.ops.transforms import in_transform
 
 
@@ -228,10 +229,10 @@ class Rotary(nn.Module):
         self, dim: int, *, base: float = 10_000.0, interleaved: bool = False, scaling: Scaling | None = None
     ) -> None:
         super().__init__()
-        if dim < 2 or dim % 2:
-            raise ShapeError(message("Rotary", must_be("dim", "even and at least 2", dim)))
-        if not base > 1:
-            raise ConfigError(message("Rotary", must_be("base", "above 1", base)))
+        if not is_whole(dim) or dim < 2 or dim % 2:
+            raise ShapeError(message("Rotary", must_be("dim", "even and at least 2", repr(dim))))
+        if not is_number(base) or not base > 1:
+            raise ConfigError(message("Rotary", must_be("base", "above 1", repr(base))))
         if not isinstance(scaling, Scaling | None):
             expected = "LinearScaling, DynamicScaling, YarnScaling, Llama3Scaling or None"
             raise ConfigError(message("Rotary", must_be("scaling", expected, f"a {type(scaling).__name__}")))

@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.errors import DTypeError, message, must_be
 from regard.nn.attention import Heads, MultiHeadAttention, as_mask
 from regard.nn.textbook import SelfAttention
-from regard.ops import ALiBi, Mask, dense_mask
+from regard.ops import ALiBi, Mask, attend, dense_mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,15 +100,21 @@ def steps(
         context  (1, 2, 5, 4)       weights · value
         output   (1, 5, 8)          heads joined · W^O
     """
-    heads = attention.heads(query, key, value)
+    if not isinstance(attention, MultiHeadAttention | SelfAttention):
+        expected = "a MultiHeadAttention or SelfAttention of regard.nn"
+        hint = "from_torch(attention) makes one of torch's"
+        found = f"a {type(attention).__name__}"
+        raise DTypeError(message("steps", must_be("attention", expected, found), hint=hint))
+    heads, allowed = attention.heads(query, key, value), as_mask("steps", mask)
+    with torch.no_grad():  # refuses what a call of the module refuses
+        attend(heads.query, heads.key, heads.value, mask=allowed, bias=heads.bias, scale=attention.scale)
     group = heads.query.shape[1] // heads.key.shape[1]
     keys, values = heads.key.repeat_interleave(group, dim=1), heads.value.repeat_interleave(group, dim=1)
     scores = heads.query @ keys.transpose(2, 3)
     scaled = scores * (heads.query.shape[-1] ** -0.5 if attention.scale is None else attention.scale)
     bias = _added(heads)
-    scaled = scaled if bias is None else scaled + bias
+    scaled = scaled if bias is None else scaled + bias.to(scaled.dtype)
     masked = scaled
-    allowed = as_mask("steps", mask)
     if allowed is not None:
         batch, num_heads, q_len, kv_len = scores.shape
         may_see = dense_mask(allowed, (batch, num_heads, q_len, kv_len), device=scores.device)

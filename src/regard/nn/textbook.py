@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, FormatError, ShapeError, message, must_be
+from regard.errors import ConfigError, DTypeError, FormatError, ShapeError, message, must_be
 from regard.nn.attention import Heads, MultiHeadAttention, as_mask, split
 from regard.nn.initial import reset_linear
+from regard.nn.inputs import check_sequence
+from regard.nn.options import check_options, is_number
 from regard.ops import Mask, attend, weights
 
 
@@ -26,12 +28,12 @@ class SelfAttention(nn.Module):
         embed_size: Width of the inputs and of the output.
         heads: Number of heads; must divide ``embed_size``.
         shared_heads: Whether every head uses the same head_dim × head_dim projections, instead of its own.
-        scale: "head" for head_dim^−½ (the paper's), "embed" for embed_size^−½, or a number.
+        scale: "head" or None for head_dim^−½ (the paper's), "embed" for embed_size^−½, or a number.
         bias: Whether the projections of queries, keys and values add a bias; that of the output always does.
 
     Raises:
         ShapeError: if ``heads`` does not divide ``embed_size``.
-        ConfigError: if ``scale`` is none of these.
+        ConfigError: if a size is below 1, or ``scale`` is none of these.
 
     Example:
         >>> import torch
@@ -47,11 +49,12 @@ class SelfAttention(nn.Module):
         heads: int,
         *,
         shared_heads: bool = False,
-        scale: Literal["head", "embed"] | float = "head",
+        scale: Literal["head", "embed"] | float | None = "head",
         bias: bool = False,
     ) -> None:
         super().__init__()
-        if heads < 1 or embed_size % heads:
+        check_options("SelfAttention", {"embed_size": embed_size, "heads": heads})
+        if embed_size % heads:
             problem = must_be("embed_size", f"a multiple of heads ({heads})", embed_size)
             raise ShapeError(message("SelfAttention", problem))
         self.embed_size, self.num_heads, self.shared_heads = embed_size, heads, shared_heads
@@ -65,14 +68,15 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(embed_size, embed_size)
         self.reset_parameters()
 
-    def _scale(self, scale: str | float) -> float:
-        if scale == "head":
+    def _scale(self, scale: object) -> float:
+        if scale is None or scale == "head":
             return float(self.head_dim**-0.5)
         if scale == "embed":
             return float(self.embed_size**-0.5)
-        if isinstance(scale, str):
-            raise ConfigError(message("SelfAttention", must_be("scale", '"head", "embed" or a number', repr(scale))))
-        return scale
+        if not is_number(scale):
+            expected = '"head", "embed", a number or None'
+            raise ConfigError(message("SelfAttention", must_be("scale", expected, repr(scale))))
+        return float(scale)  # type: ignore[arg-type]
 
     def reset_parameters(self) -> None:
         """Draw every projection anew: Glorot-uniform weights, zero biases."""
@@ -121,9 +125,7 @@ class SelfAttention(nn.Module):
         )
 
     def _projected(self, name: str, tensor: Tensor, linear: nn.Linear) -> Tensor:
-        if tensor.dim() != 3 or tensor.shape[2] != self.embed_size:
-            problem = must_be(name, f"of shape [batch, length, {self.embed_size}]", f"of shape {tuple(tensor.shape)}")
-            raise ShapeError(message("SelfAttention", problem))
+        check_sequence("SelfAttention", name, tensor, self.embed_size, linear.weight)
         if self.shared_heads:
             shared: Tensor = linear(split(tensor, self.num_heads))
             return shared
@@ -182,14 +184,23 @@ def from_textbook(
 
     Raises:
         FormatError: if the names fit neither layout.
-        ShapeError: if the shapes do not fit each other.
+        ShapeError, DTypeError: if the parts do not fit each other, or are no tensors.
         ConfigError: if ``num_heads`` is needed and missing, or contradicts the shapes.
     """
-    found = {name.removeprefix(prefix): tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
-    lower = {name.lower(): tensor for name, tensor in found.items()}
+    if not isinstance(state_dict, Mapping) or not isinstance(prefix, str):
+        problem = must_be("state_dict", "a mapping of names to tensors", f"a {type(state_dict).__name__}")
+        if isinstance(state_dict, Mapping):
+            problem = must_be("prefix", "a string", f"a {type(prefix).__name__}")
+        hint = "module.state_dict() is one" if isinstance(state_dict, nn.Module) else None
+        raise DTypeError(message("from_textbook", problem, hint=hint))
+    found = {
+        str(name).removeprefix(prefix): given for name, given in state_dict.items() if str(name).startswith(prefix)
+    }
+    named = {name.lower(): name for name in found}
     for title, names in _LAYOUTS.items():
-        if all(f"{name}.weight" in lower for name in names.values()):
-            parts = {ours: _linear(lower, theirs) for ours, theirs in names.items()}
+        if all(f"{name}.weight" in named for name in names.values()):
+            parts = {ours: _linear(found, named[f"{theirs}.weight"]) for ours, theirs in names.items()}
+            _need_one_dtype(list(parts.values()))
             return _shared_layout(parts, num_heads) if "fc_out" in title else _separate_layout(parts, num_heads)
     layouts = " or ".join(_LAYOUTS)
     present = ", ".join(sorted(found)[:8]) or "nothing"
@@ -197,28 +208,64 @@ def from_textbook(
     raise FormatError(message("from_textbook", problem, hint="prefix= says where in a model the attention is"))
 
 
-_Linear = tuple[Tensor, Tensor | None]
+class _Linear(NamedTuple):
+    """The parameters of a map, and its name in the checkpoint."""
+
+    name: str
+    weight: Tensor
+    bias: Tensor | None
+
+
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
-def _linear(state: Mapping[str, Tensor], name: str) -> _Linear:
-    return state[f"{name}.weight"], state.get(f"{name}.bias")
+def _linear(state: Mapping[str, object], weight_name: str) -> _Linear:
+    """A map, whose weight has this name in the checkpoint."""
+    name = weight_name[: -len(".weight")]
+    names = {other.lower(): other for other in state}
+    bias_name = names.get(f"{name}.bias".lower())
+    bias = None if bias_name is None else _floats(bias_name, state[bias_name], dims=1)
+    return _Linear(name, _floats(weight_name, state[weight_name], dims=2), bias)
+
+
+def _floats(name: str, given: object, *, dims: int) -> Tensor:
+    if not isinstance(given, Tensor) or not given.is_floating_point():
+        found = given.dtype if isinstance(given, Tensor) else f"a {type(given).__name__}"
+        raise DTypeError(message("from_textbook", must_be(name, "a tensor of floating dtype", found)))
+    if given.dim() != dims:
+        problem = must_be(name, f"of {dims} dimension(s)", f"of shape {tuple(given.shape)}")
+        raise ShapeError(message("from_textbook", problem))
+    return given
+
+
+def _need_one_dtype(parts: Sequence[_Linear]) -> None:
+    first = parts[0]
+    for part in parts:
+        for name, given in (("weight", part.weight), ("bias", part.bias)):
+            if given is not None and given.dtype != first.weight.dtype:
+                expected = f"of the dtype of {first.name}.weight ({first.weight.dtype})"
+                problem = must_be(f"{part.name}.{name}", expected, f"of {given.dtype}")
+                raise DTypeError(message("from_textbook", problem))
 
 
 def _shared_layout(parts: dict[str, _Linear], num_heads: int | None) -> ValuesKeysQueryAttention:
-    embed_size, width = parts["output"][0].shape[0], parts["query"][0].shape[0]
+    query, output = parts["query"], parts["output"]
+    embed_size, width = output.weight.shape[0], query.weight.shape[0]
+    if width == 0 or embed_size % width:
+        expected = f"of a width that divides embed_size ({embed_size}, the rows of {output.name}.weight)"
+        problem = must_be(f"{query.name}.weight", expected, f"of shape {tuple(query.weight.shape)}")
+        raise ShapeError(message("from_textbook", problem))
     shared = width != embed_size
-    implied = embed_size // width if shared else num_heads
-    heads = _need_heads(implied, num_heads)
-    options = {"shared_heads": shared, "scale": "embed", "bias": parts["query"][1] is not None}
+    heads = _need_heads(embed_size // width if shared else num_heads, num_heads)
+    options = {"shared_heads": shared, "scale": "embed", "bias": query.bias is not None}
     module = ValuesKeysQueryAttention(embed_size, heads, **options)  # type: ignore[arg-type]
     return _filled(module, parts)
 
 
 def _separate_layout(parts: dict[str, _Linear], num_heads: int | None) -> MultiHeadAttention:
-    d_model = parts["query"][0].shape[1]
-    module = MultiHeadAttention(d_model, _need_heads(num_heads, num_heads), bias=parts["query"][1] is not None)
-    return _filled(module, parts)
+    query = parts["query"]
+    heads = _need_heads(num_heads, num_heads)
+    return _filled(MultiHeadAttention(query.weight.shape[1], heads, bias=query.bias is not None), parts)
 
 
 def _need_heads(implied: int | None, given: int | None) -> int:
@@ -231,12 +278,15 @@ def _need_heads(implied: int | None, given: int | None) -> int:
 
 
 def _filled(module: _Module, parts: dict[str, _Linear]) -> _Module:
-    for name, (weight, bias) in parts.items():
+    for name, part in parts.items():
         linear = getattr(module, name)
-        if linear.weight.shape != weight.shape:
-            expected = f"of shape {tuple(linear.weight.shape)}"
-            problem = must_be(f"{name}.weight", expected, f"of shape {tuple(weight.shape)}")
-            raise ShapeError(message("from_textbook", problem))
-        linear.weight = nn.Parameter(weight.detach().clone())
-        linear.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+        for kind, given, shape in (
+            ("weight", part.weight, tuple(linear.weight.shape)),
+            ("bias", part.bias, (linear.out_features,)),
+        ):
+            if given is not None and tuple(given.shape) != shape:
+                problem = must_be(f"{part.name}.{kind}", f"of shape {shape}", f"of shape {tuple(given.shape)}")
+                raise ShapeError(message("from_textbook", problem))
+        linear.weight = nn.Parameter(part.weight.detach().clone())
+        linear.bias = None if part.bias is None else nn.Parameter(part.bias.detach().clone())
     return module

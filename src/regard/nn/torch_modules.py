@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from functools import singledispatch
 from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from regard.errors import DTypeError, UnsupportedError, message, must_be
 from regard.nn.attention import MultiHeadAttention
@@ -43,7 +45,8 @@ def from_torch(module: nn.Module) -> nn.Module:
         are those of the original, with one difference: a query that may see no key gets zeros where torch gives NaN.
 
     Raises:
-        UnsupportedError: for ``add_bias_kv``, which no module here has, or a layer of another class.
+        UnsupportedError: for ``add_bias_kv``, which no module here has; for a part of another class, a subclass with
+            its own ways included; for hooks; for a layer whose parts drop different shares.
         DTypeError: if it is none of these modules.
 
     Example:
@@ -54,6 +57,11 @@ def from_torch(module: nn.Module) -> nn.Module:
         >>> bool(torch.allclose(from_torch(theirs)(x), theirs(x, x, x)[0], atol=1e-6))
         True
     """
+    if isinstance(module, nn.Module):
+        for name, part in module.named_modules():
+            if part._forward_hooks or part._forward_pre_hooks:
+                problem = f"`module` has a forward hook at {name or 'its top'}, which would be lost."
+                raise UnsupportedError(message("from_torch", problem))
     made: nn.Module = _made(module).train(module.training)
     return made
 
@@ -68,6 +76,7 @@ def _made(module: object) -> Any:
 
 @_made.register
 def _attention(module: nn.MultiheadAttention) -> MultiHeadAttention:
+    _need_class("module", module, nn.MultiheadAttention)
     if module.bias_k is not None:
         problem = "a module with add_bias_kv=True has a learned key, for which there is no place here."
         raise UnsupportedError(message("from_torch", problem, hint="sinks=True of MultiHeadAttention is close to it"))
@@ -93,63 +102,78 @@ def _attention(module: nn.MultiheadAttention) -> MultiHeadAttention:
 
 @_made.register
 def _encoder_layer(module: nn.TransformerEncoderLayer) -> EncoderLayer:
-    layer = EncoderLayer(_made(module.self_attn), _feed_forward(module), **_options(module))
-    _copy(module.norm1, layer.self_norm)
-    _copy(module.norm2, layer.feed_forward_norm)
+    _need_class("module", module, nn.TransformerEncoderLayer)
+    shares = (module.dropout1, module.dropout2)
+    layer = EncoderLayer(_made(module.self_attn), _feed_forward(module), **_options(module, *shares))
+    layer.self_norm, layer.feed_forward_norm = _norm("norm1", module.norm1), _norm("norm2", module.norm2)
     return layer
 
 
 @_made.register
 def _decoder_layer(module: nn.TransformerDecoderLayer) -> DecoderLayer:
+    _need_class("module", module, nn.TransformerDecoderLayer)
+    shares = (module.dropout1, module.dropout2, module.dropout3)
     cross = _made(module.multihead_attn)
-    layer = DecoderLayer(_made(module.self_attn), _feed_forward(module), cross=cross, **_options(module))
-    assert layer.cross_norm is not None
-    _copy(module.norm1, layer.self_norm)
-    _copy(module.norm2, layer.cross_norm)
-    _copy(module.norm3, layer.feed_forward_norm)
+    layer = DecoderLayer(_made(module.self_attn), _feed_forward(module), cross=cross, **_options(module, *shares))
+    layer.self_norm, layer.cross_norm = _norm("norm1", module.norm1), _norm("norm2", module.norm2)
+    layer.feed_forward_norm = _norm("norm3", module.norm3)
     return layer
 
 
 @_made.register
 def _encoder(module: nn.TransformerEncoder) -> Encoder:
-    return Encoder([_layer(layer) for layer in module.layers], norm=_norm(module.norm))
+    _need_class("module", module, nn.TransformerEncoder)
+    return Encoder(_layers(module, nn.TransformerEncoderLayer), norm=_last_norm(module))
 
 
 @_made.register
 def _decoder(module: nn.TransformerDecoder) -> Decoder:
-    return Decoder([_layer(layer) for layer in module.layers], norm=_norm(module.norm))
+    _need_class("module", module, nn.TransformerDecoder)
+    return Decoder(_layers(module, nn.TransformerDecoderLayer), norm=_last_norm(module))
 
 
 @_made.register
 def _transformer(module: nn.Transformer) -> EncoderDecoder:
+    _need_class("module", module, nn.Transformer)
     return EncoderDecoder(_made(module.encoder), _made(module.decoder))
 
 
-def _layer(module: nn.Module) -> Any:
-    if not isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-        problem = f"a stack with layers of class {type(module).__name__} cannot be converted."
-        raise UnsupportedError(message("from_torch", problem))
-    return _made(module)
+def _need_class(name: str, module: nn.Module, *classes: type[nn.Module]) -> None:
+    """Refuse what may compute something else; a parametrised part is read as it is now."""
+    found = type(module).__bases__[0] if parametrize.is_parametrized(module) else type(module)
+    if found not in classes:
+        expected = " or ".join(f"an nn.{one.__name__} itself" for one in classes)
+        raise UnsupportedError(message("from_torch", must_be(name, expected, f"a {found.__name__}")))
 
 
-def _norm(theirs: nn.Module | None) -> nn.Module | None:
-    """A copy of the last norm of a stack."""
-    if theirs is None:
-        return None
-    if not isinstance(theirs, nn.LayerNorm):
-        problem = f"a stack whose norm is a {type(theirs).__name__} cannot be converted."
-        raise UnsupportedError(message("from_torch", problem))
-    ours = nn.LayerNorm(theirs.normalized_shape, eps=theirs.eps, bias=theirs.bias is not None)
-    _copy(theirs, ours)
-    return ours
+def _layers(module: Any, kind: type[nn.Module]) -> list[Any]:
+    """A layer for each; one that stands in several places does so here."""
+    made: dict[nn.Module, Any] = {}
+    for layer in module.layers:
+        _need_class("layers", layer, kind)
+        if layer not in made:
+            made[layer] = _made(layer)
+    return [made[layer] for layer in module.layers]
+
+
+def _norm(name: str, theirs: nn.Module) -> nn.Module:
+    _need_class(name, theirs, nn.LayerNorm, nn.RMSNorm, nn.Identity)
+    return copy.deepcopy(theirs)
+
+
+def _last_norm(module: Any) -> nn.Module | None:
+    return None if module.norm is None else _norm("norm", module.norm)
 
 
 def _feed_forward(module: Any) -> FeedForward:
-    wide, narrow = module.linear1, module.linear2
+    for name in ("linear1", "linear2"):
+        _need_class(name, getattr(module, name), nn.Linear)
+    _need_class("dropout", module.dropout, nn.Dropout)
+    wide, narrow, activation = module.linear1, module.linear2, module.activation
     ours = FeedForward(
         wide.in_features,
         wide.out_features,
-        activation=module.activation,
+        activation=copy.deepcopy(activation) if isinstance(activation, nn.Module) else activation,
         bias=wide.bias is not None,
         dropout_p=module.dropout.p,
     )
@@ -158,8 +182,14 @@ def _feed_forward(module: Any) -> FeedForward:
     return ours
 
 
-def _options(module: Any) -> dict[str, Any]:
-    return {"norm_eps": module.norm1.eps, "norm_first": module.norm_first, "dropout_p": module.dropout1.p}
+def _options(module: Any, *dropouts: nn.Dropout) -> dict[str, Any]:
+    for number, dropout in enumerate(dropouts, start=1):
+        _need_class(f"dropout{number}", dropout, nn.Dropout)
+    shares = [dropout.p for dropout in dropouts]
+    if len(set(shares)) > 1:
+        problem = f"a layer whose parts drop different shares ({', '.join(map(str, shares))}) cannot be converted."
+        raise UnsupportedError(message("from_torch", problem))
+    return {"norm_first": module.norm_first, "dropout_p": shares[0]}
 
 
 def _copy(theirs: Any, ours: Any) -> None:
