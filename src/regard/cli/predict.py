@@ -6,6 +6,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+# Not in the docstring: there, "attention" on a line of its own begins a section.
+_ATTENTION = "Write the page that shows where the model looked to this file."
+
 
 def predict(
     task: str,
@@ -15,7 +18,8 @@ def predict(
     model: Annotated[str, Parameter(name=["--model", "-m"])],
     file: Annotated[str | None, Parameter(name=["--file", "-f"])] = None,
     pair: str | None = None,
-    attention: str | None = None,
+    pair_file: str | None = None,
+    attention: Annotated[str | None, Parameter(help=_ATTENTION)] = None,
     out: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
     beams: int | None = None,
     max_new_tokens: int | None = None,
@@ -28,7 +32,7 @@ def predict(
     Parameters
     ----------
     task
-        What the model does: translate, classify or generate.
+        What the model does: translate, classify, answer or generate.
     text
         The text, in quotes.
     model
@@ -36,10 +40,9 @@ def predict(
     file
         A UTF-8 file instead, of which every line is a text.
     pair
-        A second text, for a model that reads two.
-
-    Attention:
-        Write the page that shows where the model looked to this file.
+        A second text, for a model that reads two: the context of a question.
+    pair_file
+        A UTF-8 file with the second text instead.
     out
         Write the predictions to this file, one JSON object for each line, instead of printing them.
     beams
@@ -62,6 +65,7 @@ def predict(
         model=model,
         file=file,
         pair=pair,
+        pair_file=pair_file,
         attention=attention,
         out=out,
         writing={name: value for name, value in writing.items() if value is not None},

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+_ATTENTION = "Write the page that shows where the model looked to this file."
+
 
 def _shorthand(task: str) -> Callable[..., int]:
     def command(
@@ -44,3 +46,33 @@ def _shorthand(task: str) -> Callable[..., int]:
 translate = _shorthand("translate")
 classify = _shorthand("classify")
 generate = _shorthand("generate")
+
+
+def answer(
+    question: str,
+    /,
+    *,
+    model: Annotated[str, Parameter(name=["--model", "-m"])],
+    context: str | None = None,
+    file: Annotated[str | None, Parameter(name=["--file", "-f"])] = None,
+    attention: Annotated[str | None, Parameter(help=_ATTENTION)] = None,
+    out: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
+) -> int:
+    """The same as `regard predict answer QUESTION --pair CONTEXT`.
+
+    Parameters
+    ----------
+    question
+        The question, in quotes.
+    model
+        The folder that `regard train answer` made.
+    context
+        The text with the answer, in quotes.
+    file
+        A UTF-8 file with that text instead, of any length.
+    out
+        Write the answer to this file, as a JSON object, instead of printing it.
+    """
+    from regard.cli.predict import predict
+
+    return predict("answer", question, model=model, pair=context, pair_file=file, attention=attention, out=out)

@@ -41,7 +41,7 @@ def train(
     Parameters
     ----------
     task
-        What it is to do: translate, classify or generate.
+        What it is to do: translate, classify, answer or generate.
     data
         The file, or several: TSV, CSV, JSONL, plain text, gzipped or not; two for a translation in two files.
     out

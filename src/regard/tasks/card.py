@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import regard
+from regard.tasks.registry import task_named
 from regard.tasks.report import Report
 from regard.tasks.trained import Trained
 
@@ -25,6 +26,7 @@ def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report:
     weights = sum(weight.numel() for weight in trained.model.parameters())
     origin = made["from_checkpoint"] or "nothing: its first weights were drawn"
     classes = [f"- classes: {', '.join(info.labels)}"] if info.labels else []
+    command = f"regard predict {info.task} {task_named(info.task).takes} --model {path.parent.resolve().name}"
     lines = [
         "---",
         "library_name: regard",
@@ -55,7 +57,7 @@ def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report:
         "## Use it",
         "",
         "```",
-        f'regard predict {info.task} "your text" --model {path.parent.resolve().name} --attention attention.html',
+        f"{command} --attention attention.html",
         "```",
         "",
         "## How it was made",

@@ -11,6 +11,7 @@ from regard.tasks.task import Task
 TASKS = {
     "translate": ("regard.tasks.translate", "Translate"),
     "classify": ("regard.tasks.classify", "Classify"),
+    "answer": ("regard.tasks.answer", "Answer"),
     "generate": ("regard.tasks.generate", "Generate"),
 }
 

@@ -54,6 +54,8 @@ class Task(ABC, Generic[E, P]):
         summary: What it does, in a few words.
         auto: The Auto class of transformers that has its head.
         pairs: Whether it reads two texts at once.
+        takes: An input, as it stands on the command line.
+        lines: Whether every line of a file is an input on the command line, or the whole file is one.
         tokenizer: What kind suits it.
         fewest: Examples, below which none can be held out.
         presets: Sizes by name.
@@ -64,6 +66,8 @@ class Task(ABC, Generic[E, P]):
     summary: ClassVar[str]
     auto: ClassVar[str]
     pairs: ClassVar[bool] = False
+    takes: ClassVar[str] = "TEXT"
+    lines: ClassVar[bool] = True
     tokenizer: ClassVar[str] = "bpe"
     fewest: ClassVar[int] = 10
     presets: ClassVar[Mapping[str, Preset]]

@@ -22,6 +22,7 @@ from regard.tasks.trained import Trained, load
 from regard.text import Examples, ReadOptions, train_tokenizer
 from regard.train.curves import Recorder
 from regard.train.data import TrainData
+from regard.train.objective import Objective
 from regard.train.settings import TrainSettings
 from regard.train.watcher import Printer, Watcher
 
@@ -92,6 +93,7 @@ def train(
     _check_place(out, resume=resume)
     sizes = _preset(chosen, preset)
     plan = _plan(chosen, sizes, settings, fine_tuned=model is not None)
+    objective = chosen.objective(label_smoothing=plan.label_smoothing)
     examples = chosen.read(data, options)
     told.note(examples.report())
     learned, held_out = _divided(chosen, examples, valid, options, told, seed=plan.seed)
@@ -103,7 +105,7 @@ def train(
         trained.save(out)
     rows = tuple(_numbers(chosen, trained, part, told, seed=plan.seed) for part in (learned, held_out))
     recorder = Recorder(out, told)
-    seconds = _run(chosen, trained, rows, plan, out, resume=resume, watcher=recorder)
+    seconds = _run(objective, trained, rows, plan, out, resume=resume, watcher=recorder)
     trained.model.eval()
     trained.save(out)
     report = chosen.evaluate(trained, held_out)
@@ -113,7 +115,7 @@ def train(
 
 
 def _run(
-    task: Task[Any, Any],
+    objective: Objective,
     trained: Trained,
     rows: tuple[TrainData, ...],
     plan: TrainSettings,
@@ -128,7 +130,7 @@ def _run(
         trained.model,
         data=rows[0],
         valid=rows[1],
-        objective=task.objective(label_smoothing=plan.label_smoothing),
+        objective=objective,
         settings=plan,
         folder=out / "checkpoints",
         watcher=watcher,
