@@ -190,6 +190,13 @@ def test_it_is_loaded_as_a_model(package, monkeypatch, folder):
     assert torch.isfinite(output).all()
 
 
+def test_nothing_of_it_is_drawn_and_nothing_is_reported(package, monkeypatch, folder, capfd):
+    monkeypatch.setenv("REGARD_CACHE", str(folder.parent))
+    loaded = load("e5-small")
+    assert loaded.model.pooler is None
+    assert "LOAD REPORT" not in "".join(capfd.readouterr())
+
+
 @pytest.mark.parametrize("who", ["safetensors.torch.save_file", "transformers.PreTrainedTokenizerFast.save_pretrained"])
 def test_a_full_disk_is_an_error_of_the_system(who, made, tmp_path, monkeypatch):
     """The libraries in Rust have error classes of their own for it."""

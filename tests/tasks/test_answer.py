@@ -338,7 +338,7 @@ def test_what_cannot_be_asked_is_said(learned, given, options, problem):
 def test_what_cannot_be_learned_is_said_before_anything_is_written(tmp_path):
     data, out = questions(tmp_path / "questions.jsonl", 24), tmp_path / "model"
     options = {"preset": "tiny", "steps": 1, "watcher": Listener()}
-    with pytest.raises(ConfigError, match="`label_smoothing` must be 0 for answer, but is 0.1"):
+    with pytest.raises(ConfigError, match=r"`label_smoothing` must be 0 for answer, but is 0\.1"):
         train("answer", data, out, label_smoothing=0.1, **options)
     none = tmp_path / "none.jsonl"
     rows = [json.dumps({"context": f"Text {number}.", "question": "Who?", "answers": []}) for number in range(20)]

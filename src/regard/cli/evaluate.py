@@ -24,7 +24,7 @@ def evaluate(
     Parameters
     ----------
     task
-        What the model does: translate, classify, answer or generate.
+        What the model does: translate, classify, answer, generate, classify-image or caption.
     model
         The folder that `regard train` made.
     data

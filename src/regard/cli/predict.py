@@ -27,18 +27,18 @@ def predict(
     seed: int | None = None,
     open_page: Annotated[bool, Parameter(name="--open", negative="")] = False,
 ) -> int:
-    """Use a trained model on a text, or on every line of a file.
+    """Use a trained model on a text or an image, or on every line of a file.
 
     Parameters
     ----------
     task
-        What the model does: translate, classify, answer or generate.
+        What the model does: translate, classify, answer, generate, classify-image or caption.
     text
-        The text, in quotes.
+        The text, in quotes; for a model of images, the path of one.
     model
         The folder that `regard train` made.
     file
-        A UTF-8 file instead, of which every line is a text.
+        A UTF-8 file instead, of which every line is a text, or the path of an image.
     pair
         A second text, for a model that reads two: the context of a question.
     pair_file

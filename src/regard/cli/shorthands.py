@@ -10,7 +10,7 @@ from cyclopts import Parameter
 _ATTENTION = "Write the page that shows where the model looked to this file."
 
 
-def _shorthand(task: str) -> Callable[..., int]:
+def _shorthand(task: str, *, given: str = "The text, in quotes.", of_a_line: str = "a text") -> Callable[..., int]:
     def command(
         text: str | None = None,
         /,
@@ -24,17 +24,17 @@ def _shorthand(task: str) -> Callable[..., int]:
 
         return predict(task, text, model=model, file=file, attention=attention, out=out)
 
-    command.__name__ = task
+    command.__name__ = task.replace("-", "_")
     command.__doc__ = f"""The same as `regard predict {task}`, which has more options.
 
     Parameters
     ----------
     text
-        The text, in quotes.
+        {given}
     model
         The folder that `regard train {task}` made.
     file
-        A UTF-8 file instead, of which every line is a text.
+        A UTF-8 file instead, of which every line is {of_a_line}.
     attention
         Write the page that shows where the model looked to this file.
     out
@@ -46,6 +46,8 @@ def _shorthand(task: str) -> Callable[..., int]:
 translate = _shorthand("translate")
 classify = _shorthand("classify")
 generate = _shorthand("generate")
+classify_image = _shorthand("classify-image", given="The path of an image.", of_a_line="the path of an image")
+caption = _shorthand("caption", given="The path of an image.", of_a_line="the path of an image")
 
 
 def answer(

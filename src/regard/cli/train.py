@@ -35,15 +35,18 @@ def train(
     encoding: str | None = None,
     delimiter: str | None = None,
     header: bool | None = None,
+    image_size: int | None = None,
+    flip: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Train a model on your data; it ends in the folder OUT, with a report, its curves and a card.
 
     Parameters
     ----------
     task
-        What it is to do: translate, classify, answer or generate.
+        What it is to do: translate, classify, answer, generate, classify-image or caption.
     data
-        The file, or several: TSV, CSV, JSONL, plain text, gzipped or not; two for a translation in two files.
+        The file, or several: TSV, CSV, JSONL, plain text, gzipped or not; two for a translation in two files. For
+        images: a folder with a folder for each label, a table of their paths, or two IDX files.
     out
         The folder the model goes to.
     valid
@@ -90,6 +93,10 @@ def train(
         Between columns, such as _!_.
     header
         Whether the first line names the columns; found out by default.
+    image_size
+        Height and width of the images a new model reads, in pixels; by default their own, up to that of the preset.
+    flip
+        For classify-image: left and right of an image may change places while it is learned from.
     """
     from regard.cli._training import run_train
 
@@ -107,6 +114,8 @@ def train(
         "schedule": schedule,
         "label_smoothing": label_smoothing,
         "precision": precision,
+        "image_size": image_size,
+        "flip": flip or None,
     }
     reading = {"columns": columns, "encoding": encoding, "delimiter": delimiter, "header": header}
     return run_train(

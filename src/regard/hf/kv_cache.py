@@ -8,6 +8,7 @@ from torch import Tensor
 from transformers import Cache, EncoderDecoderCache
 from transformers.cache_utils import DynamicLayer, StaticLayer
 
+from regard.errors import ConfigError, message, must_be
 from regard.nn import CachedKeys, KeyValueCache, LayerCache
 
 
@@ -89,3 +90,18 @@ def _whole(layer: Any, length: int) -> Any:
     if room is not None:
         return StaticLayer(length) if slides or room != length else layer
     return DynamicLayer() if slides else layer
+
+
+def transformers_cache(caller: str, cache: Any, config: Any) -> TransformersCache | None:
+    """What our models fill, for a cache that a wrapper was given.
+
+    Raises:
+        ConfigError: it is no cache of transformers.
+    """
+    if cache is None:
+        return None
+    if not isinstance(cache, Cache):
+        problem = must_be("cache", "a Cache of transformers", f"a {type(cache).__name__}")
+        hint = "a KeyValueCache is for the model inside: `model.model`" if isinstance(cache, KeyValueCache) else None
+        raise ConfigError(message(caller, problem, hint=hint))
+    return TransformersCache(cache, window=config.window)

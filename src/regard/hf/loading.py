@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -51,7 +51,7 @@ class LoadedModel:
 
     Args:
         model: The ``PreTrainedModel``, in evaluation mode, float32.
-        tokenizer: Its fast tokenizer; truncation and padding are off.
+        tokenizer: Its fast tokenizer; truncation and padding are off. None where it was loaded without text.
         name: What to call it.
         weights_sha256: SHA-256 of the weights file; of the list of hashes when there are several files.
         max_positions: The longest input it has positions for, special tokens included; None when it has no limit.
@@ -105,15 +105,18 @@ def load(name_or_path: str = DEFAULT, *, generate: bool = False) -> LoadedModel:
         problem = f"{found.name} reads text and cannot write any; --generate needs one that can."
         raise ConfigError(message("load", problem))
     writes = {"decoder": "AutoModelForCausalLM", "encoder-decoder": "AutoModelForSeq2SeqLM"}
-    return _loaded(found, auto=writes[kind] if generate and kind in writes else "AutoModel")
+    if generate and kind in writes:
+        return _loaded(found, auto=writes[kind])
+    return _loaded(found, auto="AutoModel", **found.bare)
 
 
-def load_with_head(name_or_path: str, auto: str, **options: Any) -> LoadedModel:
+def load_with_head(name_or_path: str, auto: str, *, text: bool = True, **options: Any) -> LoadedModel:
     """Load a model with the head that a task needs, and its tokenizer; a head the checkpoint lacks begins anew.
 
     Args:
         name_or_path: As for ``load``.
         auto: The Auto class of transformers that has the head, such as ``AutoModelForSequenceClassification``.
+        text: Whether there is a tokenizer: a model that classifies images has none.
         **options: For its ``from_pretrained``, such as ``num_labels``.
 
     Returns:
@@ -130,7 +133,7 @@ def load_with_head(name_or_path: str, auto: str, **options: Any) -> LoadedModel:
     if type(config) not in heads:
         what = auto.removeprefix("AutoModelFor")
         raise ConfigError(message("load", f"{found.name} is a {config.model_type}, which has no head for {what}."))
-    return _loaded(found, auto=auto, **options)
+    return _loaded(found, auto=auto, text=text, **options)
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,7 @@ class _Found:
     name: str
     sha256: str | None = None
     notes: tuple[str, ...] = ()
+    bare: Mapping[str, Any] = field(default_factory=dict)  # options of the model without a head
 
 
 def _find(name_or_path: str) -> _Found:
@@ -151,7 +155,8 @@ def _find(name_or_path: str) -> _Found:
         return _Found(_minilm_folder(), "all-MiniLM-L6-v2", MINILM_SHA256)
     if alias == "e5-small":
         note = "multilingual-e5-small from 4-bit weights: close to the published model, not equal to it."
-        return _Found(_e5_folder(), "multilingual-e5-small (4-bit)", notes=(note,))
+        bare = {"add_pooling_layer": False}  # the checkpoint has none: it would be drawn at random
+        return _Found(_e5_folder(), "multilingual-e5-small (4-bit)", notes=(note,), bare=bare)
     return _Found(local_copy(name_or_path), _display_name(name_or_path))
 
 
@@ -230,9 +235,9 @@ def _check(path: Path, expected: str, package: str) -> None:
         raise FormatError(message("load", problem, hint="reinstall the package, or give --model a folder"))
 
 
-def _loaded(found: _Found, *, auto: str, **options: Any) -> LoadedModel:
+def _loaded(found: _Found, *, auto: str, text: bool = True, **options: Any) -> LoadedModel:
     config = _config(found.folder, found.name)
-    tokenizer = _tokenizer(found.folder, found.name)
+    tokenizer = _tokenizer(found.folder, found.name) if text else None
     return LoadedModel(
         model=_model(found, auto, options),
         tokenizer=tokenizer,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from transformers import (
     AutoConfig,
+    AutoModel,
     AutoModelForCausalLM,
     AutoModelForImageClassification,
     AutoModelForImageTextToText,
@@ -32,6 +33,7 @@ from regard.hf.readers import RegardForImageClassification as RegardForImageClas
 from regard.hf.readers import RegardForMaskedLM as RegardForMaskedLM
 from regard.hf.readers import RegardForQuestionAnswering as RegardForQuestionAnswering
 from regard.hf.readers import RegardForSequenceClassification as RegardForSequenceClassification
+from regard.hf.readers import RegardTextEncoder as RegardTextEncoder
 from regard.hf.writers import RegardForCausalLM as RegardForCausalLM
 from regard.hf.writers import RegardForConditionalGeneration as RegardForConditionalGeneration
 from regard.hf.writers import RegardForImageCaptioning as RegardForImageCaptioning
@@ -48,6 +50,11 @@ def register() -> None:
     ):
         AutoConfig.register(config.model_type, config, exist_ok=True)
     for auto, model in (
+        (AutoModel, RegardTextEncoder),
+        (AutoModel, RegardForCausalLM),  # the others have no form without a head: theirs is the table, or all there is
+        (AutoModel, RegardForConditionalGeneration),
+        (AutoModel, RegardForImageCaptioning),
+        (AutoModel, RegardForImageClassification),
         (AutoModelForCausalLM, RegardForCausalLM),
         (AutoModelForSeq2SeqLM, RegardForConditionalGeneration),
         (AutoModelForSequenceClassification, RegardForSequenceClassification),

@@ -5,19 +5,48 @@ from __future__ import annotations
 from typing import Any
 
 from jaxtyping import Float, Int
-from torch import Tensor
-from torch.nn import functional
+from torch import Tensor, nn
 from transformers.modeling_outputs import (
+    BaseModelOutput,
     ImageClassifierOutput,
     MaskedLMOutput,
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
 )
 
+from regard.errors import ConfigError, message, must_be
 from regard.hf.config import RegardEncoderConfig, RegardVisionConfig
-from regard.hf.losses import token_loss
+from regard.hf.keywords import called_by_transformers, segments_of
+from regard.hf.losses import check_labels, class_loss, span_loss, token_loss
 from regard.hf.wrapper import Wrapper
-from regard.models import EncoderClassifier, EncoderForSpans, MaskedLM, VisionClassifier
+from regard.models import EncoderClassifier, EncoderConfig, EncoderForSpans, MaskedLM, TextEncoder, VisionClassifier
+
+
+class _Text(nn.Module):
+    """An encoder without a head, by the name it has beneath one."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.text = TextEncoder(config)
+
+
+class RegardTextEncoder(Wrapper):
+    """``regard.models.TextEncoder`` in transformers: what ``AutoModel`` makes of a checkpoint with any head."""
+
+    config_class = RegardEncoderConfig
+    inner = _Text
+    accepts_loss_kwargs = False
+
+    @called_by_transformers
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        attention_mask: Tensor | None = None,
+        token_type_ids: Int[Tensor, "batch length"] | None = None,
+    ) -> BaseModelOutput:
+        """States of all tokens, as ``last_hidden_state``; arguments as for the heads."""
+        segments = segments_of(self, token_type_ids)
+        return BaseModelOutput(self.model.text(input_ids, keep=_keep(attention_mask), segments=segments))
 
 
 class RegardForSequenceClassification(Wrapper):
@@ -26,18 +55,30 @@ class RegardForSequenceClassification(Wrapper):
     config_class = RegardEncoderConfig
     inner = EncoderClassifier
 
+    @called_by_transformers
     def forward(
         self,
         input_ids: Int[Tensor, "batch length"],
         attention_mask: Tensor | None = None,
         token_type_ids: Int[Tensor, "batch length"] | None = None,
-        labels: Int[Tensor, "batch"] | None = None,
-        **kwargs: Any,
+        labels: Tensor | None = None,
+        num_items_in_batch: Any = None,
     ) -> SequenceClassifierOutput:
-        """Logits of the classes, and with ``labels`` the loss; ``token_type_ids`` where there are segments."""
-        segments = token_type_ids if self.config.num_segments else None
-        logits = self.model(input_ids, keep=_keep(attention_mask), segments=segments)
-        loss = None if labels is None else functional.cross_entropy(logits.float(), labels)
+        """Logits of the classes, and with ``labels`` the loss.
+
+        Args:
+            input_ids: The text.
+            attention_mask: 1 for a real token; by default all that are not ``pad_id``.
+            token_type_ids: The segments, for a config with ``num_segments``; without, they must be 0.
+            labels: What each text is: its class; with one class (regression) a number; floats of several classes, or
+                ``problem_type="multi_label_classification"`` in the config, for classes that do not exclude each other.
+            num_items_in_batch: What the summed loss is divided by, as ``Trainer`` counts it; by default labels here.
+
+        Raises:
+            ConfigError, ShapeError, DTypeError: an argument does not fit, or is none that can be honoured.
+        """
+        logits = self.model(input_ids, keep=_keep(attention_mask), segments=segments_of(self, token_type_ids))
+        loss = None if labels is None else class_loss(self, logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
 
@@ -47,6 +88,7 @@ class RegardForQuestionAnswering(Wrapper):
     config_class = RegardEncoderConfig
     inner = EncoderForSpans
 
+    @called_by_transformers
     def forward(
         self,
         input_ids: Int[Tensor, "batch length"],
@@ -54,15 +96,30 @@ class RegardForQuestionAnswering(Wrapper):
         token_type_ids: Int[Tensor, "batch length"] | None = None,
         start_positions: Int[Tensor, "batch"] | None = None,
         end_positions: Int[Tensor, "batch"] | None = None,
-        **kwargs: Any,
+        num_items_in_batch: Any = None,
     ) -> QuestionAnsweringModelOutput:
-        """Logits of every token to begin and to end the answer, and with positions the mean of both losses."""
-        segments = token_type_ids if self.config.num_segments else None
-        spans = self.model(input_ids, keep=_keep(attention_mask), segments=segments)
+        """Logits of every token to begin and to end the answer, and with positions the mean of both losses.
+
+        Args:
+            input_ids: Question and text.
+            attention_mask: 1 for a real token; by default all that are not ``pad_id``.
+            token_type_ids: The segments, for a config with ``num_segments``; without, they must be 0.
+            start_positions: Of the answer's first token, a real one; −100 is left out.
+            end_positions: Of its last.
+            num_items_in_batch: What each summed loss is divided by; by default the positions here.
+
+        Raises:
+            ConfigError: one of the positions is missing, or is none of a real token; or as in all of these models.
+        """
+        name = type(self).__name__
+        if (start_positions is None) != (end_positions is None):
+            missing = "start_positions" if start_positions is None else "end_positions"
+            raise ConfigError(message(name, must_be(missing, "given where the other end of the answer is", None)))
+        spans = self.model(input_ids, keep=_keep(attention_mask), segments=segments_of(self, token_type_ids))
         loss = None
         if start_positions is not None and end_positions is not None:
-            first = functional.cross_entropy(spans.start.float(), start_positions)
-            loss = (first + functional.cross_entropy(spans.end.float(), end_positions)) / 2
+            first = span_loss(name, "start_positions", spans.start, start_positions, num_items_in_batch)
+            loss = (first + span_loss(name, "end_positions", spans.end, end_positions, num_items_in_batch)) / 2
         return QuestionAnsweringModelOutput(loss=loss, start_logits=spans.start, end_logits=spans.end)
 
 
@@ -72,19 +129,34 @@ class RegardForMaskedLM(Wrapper):
     config_class = RegardEncoderConfig
     inner = MaskedLM
 
+    @called_by_transformers
     def forward(
         self,
         input_ids: Int[Tensor, "batch length"],
         attention_mask: Tensor | None = None,
         token_type_ids: Int[Tensor, "batch length"] | None = None,
         labels: Int[Tensor, "batch length"] | None = None,
-        **kwargs: Any,
+        num_items_in_batch: Any = None,
     ) -> MaskedLMOutput:
-        """Logits of the word at every place, and with ``labels`` (−100 is left out) the loss."""
-        segments = token_type_ids if self.config.num_segments else None
-        logits = self.model(input_ids, keep=_keep(attention_mask), segments=segments)
-        loss = None if labels is None else token_loss(logits, labels, kwargs.get("num_items_in_batch"))
+        """Logits of the word at every place, and with ``labels`` (−100 is left out) the loss; arguments as above."""
+        logits = self.model(input_ids, keep=_keep(attention_mask), segments=segments_of(self, token_type_ids))
+        loss = None
+        if labels is not None:
+            check_labels(type(self).__name__, labels, logits.shape[:2])
+            loss = token_loss(logits, labels, num_items_in_batch)
         return MaskedLMOutput(loss=loss, logits=logits)
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """As in all of these models; a new word's bias begins at zero."""
+        table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        bias = self.model.bias
+        resized = bias.new_zeros(table.num_embeddings)
+        kept = min(len(bias), len(resized))
+        resized[:kept] = bias.detach()[:kept]
+        self.model.bias = nn.Parameter(resized, requires_grad=bias.requires_grad)
+        return table
 
 
 class RegardForImageClassification(Wrapper):
@@ -95,15 +167,16 @@ class RegardForImageClassification(Wrapper):
     main_input_name = "pixel_values"
     input_modalities = ["image"]  # noqa: RUF012
 
+    @called_by_transformers
     def forward(
         self,
         pixel_values: Float[Tensor, "batch channels height width"],
-        labels: Int[Tensor, "batch"] | None = None,
-        **kwargs: Any,
+        labels: Tensor | None = None,
+        num_items_in_batch: Any = None,
     ) -> ImageClassifierOutput:
-        """Logits of the classes, and with ``labels`` the loss."""
+        """Logits of the classes, and with ``labels`` the loss; ``labels`` as for a text."""
         logits = self.model(pixel_values)
-        loss = None if labels is None else functional.cross_entropy(logits.float(), labels)
+        loss = None if labels is None else class_loss(self, logits, labels, num_items_in_batch)
         return ImageClassifierOutput(loss=loss, logits=logits)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from regard.errors import ConfigError, message, must_be
+from regard.errors import ConfigError, UnsupportedError, message, must_be
+from regard.models import TransformerConfig
+from regard.nn import TokenEmbedding
 
 
 class Wrapper(PreTrainedModel):
@@ -23,6 +27,7 @@ class Wrapper(PreTrainedModel):
 
     base_model_prefix = "model"
     supports_gradient_checkpointing = False
+    accepts_loss_kwargs = True  # Trainer: every forward divides its loss by ``num_items_in_batch``
     _supports_sdpa = True
     config_class: type[Any]
     inner: type[nn.Module]
@@ -40,12 +45,73 @@ class Wrapper(PreTrainedModel):
         """Weights are drawn where modules are made, so there is nothing left to draw."""
         self.tie_weights(recompute_mapping=False)
 
+    def get_input_embeddings(self) -> nn.Module:
+        """The table of the tokens that are read; for a model of images, the map of the patches."""
+        return _table(self.model)
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Put another table in its place."""
+        owner, name = _owner_of_table(self.model)
+        setattr(owner, name, value)
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """Make room for more tokens, or leave the last out; the settings follow.
+
+        Args:
+            new_num_tokens: Size of the vocabulary; as it is, unless given.
+            pad_to_multiple_of: Rounded up to one of these.
+            mean_resizing: Whether new vectors are drawn about the mean of the others, or as where the table is made.
+
+        Returns:
+            The table.
+
+        Raises:
+            UnsupportedError: the model reads and writes two vocabularies, or none.
+            ConfigError: a special token would be outside.
+        """
+        table: Any = self.get_input_embeddings()
+        if not isinstance(table, nn.Embedding) or getattr(self.config, "source_vocab_size", None) is not None:
+            has = "two vocabularies" if isinstance(table, nn.Embedding) else "no vocabulary"
+            problem = f"a model must have one vocabulary for its size to change, but has {has}."
+            raise UnsupportedError(message(f"{type(self).__name__}.resize_token_embeddings", problem))
+        before, step = table.num_embeddings, pad_to_multiple_of or 1  # the same table is resized
+        size = before if new_num_tokens is None else new_num_tokens
+        settings = replace(self.config.settings, vocab_size=-(-size // step) * step)  # refused before a change is made
+        resized: nn.Embedding = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        if not mean_resizing:
+            owner: Any = _owner_of_table(self.model)[0]
+            new = TokenEmbedding(settings.vocab_size, settings.embed_dim, scaled=owner.scale != 1).table.weight
+            with torch.no_grad():
+                resized.weight[before:] = new[before:].to(resized.weight)
+        for module in self.model.modules():
+            if isinstance(getattr(module, "config", None), TransformerConfig):
+                module.config = settings
+        return resized
+
     def _init_weights(self, module: nn.Module) -> None:
         """Draw what a checkpoint lacks, as it is drawn where it is made; transformers guards what has been loaded."""
         owners = (owner for owner in self.modules() if any(part is module for part in _parts(owner)))
         reset = getattr(next(owners, module), "reset_parameters", None)
         if callable(reset):
             reset()
+
+
+def _owner_of_table(model: nn.Module) -> tuple[nn.Module, str]:
+    """The module that holds what a model reads with, and by which name."""
+    found: Any = model
+    for name in ("text", "source_embedding", "embedding"):
+        found = found if getattr(found, name, None) is None else getattr(found, name)
+    if hasattr(found, "table"):
+        return found, "table"
+    return found.image, "patches"
+
+
+def _table(model: nn.Module) -> nn.Module:
+    owner, name = _owner_of_table(model)
+    table: nn.Module = getattr(owner, name)
+    return table
 
 
 def _parts(owner: nn.Module) -> Iterator[nn.Module]:

@@ -11,12 +11,14 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPast, Seq2SeqLMOutput
 
-from regard.errors import ConfigError, message
+from regard.errors import ConfigError, message, must_be
 from regard.hf.config import RegardCaptionConfig, RegardDecoderConfig, RegardSeq2SeqConfig
-from regard.hf.kv_cache import TransformersCache
-from regard.hf.losses import shifted_right, token_loss
+from regard.hf.keywords import called_by_transformers
+from regard.hf.kv_cache import transformers_cache
+from regard.hf.losses import check_labels, shifted_right, token_loss
 from regard.hf.wrapper import Wrapper
 from regard.models import CaptionModel, DecoderLM, Seq2Seq
+from regard.nn.embedding import check_tokens
 
 
 class RegardForCausalLM(Wrapper, GenerationMixin):
@@ -25,6 +27,7 @@ class RegardForCausalLM(Wrapper, GenerationMixin):
     config_class = RegardDecoderConfig
     inner = DecoderLM
 
+    @called_by_transformers
     def forward(
         self,
         input_ids: Int[Tensor, "batch length"],
@@ -32,7 +35,8 @@ class RegardForCausalLM(Wrapper, GenerationMixin):
         cache: Cache | None = None,
         labels: Int[Tensor, "batch length"] | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        logits_to_keep: int | Int[Tensor, "kept"] = 0,
+        num_items_in_batch: Any = None,
     ) -> CausalLMOutputWithPast:
         """Logits of the next token, and with ``labels`` (the tokens themselves; −100 is left out) the loss.
 
@@ -42,14 +46,24 @@ class RegardForCausalLM(Wrapper, GenerationMixin):
             cache: What the model has seen; it is filled.
             labels: What the loss compares; they are shifted here.
             use_cache: Whether to make a cache where none is given.
-            **kwargs: ``num_items_in_batch`` of ``Trainer``, by which the loss is divided.
+            logits_to_keep: How many of the last tokens' logits to return, or which; 0 for all. The loss is of all.
+            num_items_in_batch: What the summed loss is divided by, as ``Trainer`` counts it; by default tokens here.
+
+        Raises:
+            ConfigError, ShapeError, DTypeError: an argument does not fit, or is none that can be honoured.
         """
+        name = type(self).__name__
+        check_tokens(name, "input_ids", input_ids, self.config.vocab_size)
         if cache is None and use_cache:
             cache = DynamicCache(config=self.config)
+        kv_cache = transformers_cache(name, cache, self.config)
         keep = _all_real(input_ids, cache) if attention_mask is None else attention_mask != 0
-        logits = self.model(input_ids, keep=keep, kv_cache=_ours(cache, self.config))
-        loss = None if labels is None else token_loss(logits[:, :-1], labels[:, 1:], kwargs.get("num_items_in_batch"))
-        return CausalLMOutputWithPast(loss=loss, logits=logits, cache=cache)
+        logits = self.model(input_ids, keep=keep, kv_cache=kv_cache)
+        loss = None
+        if labels is not None:
+            check_labels(name, labels, logits.shape[:2])
+            loss = token_loss(logits[:, :-1], labels[:, 1:], num_items_in_batch)
+        return CausalLMOutputWithPast(loss=loss, logits=_kept(name, logits, logits_to_keep), cache=cache)
 
     def prepare_inputs_for_generation(
         self,
@@ -61,12 +75,7 @@ class RegardForCausalLM(Wrapper, GenerationMixin):
     ) -> dict[str, Any]:
         """The new tokens, the cache, and the mask as it is: our masks need no four dimensions."""
         new = input_ids if next_sequence_length is None else input_ids[:, -next_sequence_length:]
-        return {
-            "input_ids": new,
-            "attention_mask": attention_mask,
-            "cache": cache,
-            "use_cache": kwargs.get("use_cache"),
-        }
+        return {**_passed(kwargs), "input_ids": new, "attention_mask": attention_mask, "cache": cache}
 
 
 class _Writer(Wrapper, GenerationMixin):
@@ -86,7 +95,13 @@ class _Writer(Wrapper, GenerationMixin):
 
     def get_encoder(self, modality: str | None = None) -> Any:
         """What ``generate`` calls to read the source."""
-        return _Reader(self)
+        return SourceReader(self)
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
+        """What is read while ``labels`` are learned; collators ask for it where the loss is not computed here."""
+        if labels.dim() != 2:
+            check_labels(type(self).__name__, labels, ("batch", "length"))
+        return shifted_right(labels, start=self.config.decoder_start_token_id, pad_id=self.config.pad_id)
 
     def _forward(
         self,
@@ -102,17 +117,17 @@ class _Writer(Wrapper, GenerationMixin):
         num_items_in_batch: Any,
     ) -> Seq2SeqLMOutput:
         if decoder_input_ids is None and labels is not None:
-            decoder_input_ids = shifted_right(
-                labels, start=self.config.decoder_start_token_id, pad_id=self.config.pad_id
-            )
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         if cache is None and use_cache:
-            own, cross = DynamicCache(config=self.config), DynamicCache(config=self.config)
-            cache = EncoderDecoderCache(own, cross)
+            cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         if decoder_input_ids is None or (source is None and encoder_outputs is None):
             problem = "a source (or encoder_outputs) and decoder_input_ids (or labels) must be given."
             raise ConfigError(message(type(self).__name__, problem))
+        name = type(self).__name__
+        check_tokens(name, "decoder_input_ids", decoder_input_ids, self.config.vocab_size)
+        kv_cache = transformers_cache(name, cache, self.config)
         if encoder_outputs is None:
-            encoder_outputs = self.get_encoder()(source, attention_mask)
+            encoder_outputs = self.get_encoder()(source, attention_mask, return_dict=True)
         memory: Any = encoder_outputs[0]
         keep = getattr(encoder_outputs, "source_keep", None) if attention_mask is None else attention_mask != 0
         logits = self.write(
@@ -120,9 +135,12 @@ class _Writer(Wrapper, GenerationMixin):
             memory,
             keep,
             keep=_all_real(decoder_input_ids, cache) if decoder_attention_mask is None else decoder_attention_mask != 0,
-            kv_cache=_ours(cache, self.config),
+            kv_cache=kv_cache,
         )
-        loss = None if labels is None else token_loss(logits, labels, num_items_in_batch)
+        loss = None
+        if labels is not None:
+            check_labels(name, labels, logits.shape[:2])
+            loss = token_loss(logits, labels, num_items_in_batch)
         kept: Any = cache
         return Seq2SeqLMOutput(loss=loss, logits=logits, cache=kept, encoder_last_hidden_state=memory)
 
@@ -136,9 +154,7 @@ class _Writer(Wrapper, GenerationMixin):
     ) -> dict[str, Any]:
         """The new target tokens, the cache, and the source as it was read."""
         new = input_ids if next_sequence_length is None else input_ids[:, -next_sequence_length:]
-        names = ("encoder_outputs", "decoder_attention_mask", "use_cache")
-        passed = {name: kwargs.get(name) for name in names}
-        return {"decoder_input_ids": new, "attention_mask": attention_mask, "cache": cache, **passed}
+        return {**_passed(kwargs), "decoder_input_ids": new, "attention_mask": attention_mask, "cache": cache}
 
 
 @dataclass
@@ -152,17 +168,21 @@ class ReadSource(BaseModelOutput):
     source_keep: Tensor | None = None
 
 
-class _Reader:
+class SourceReader:
     """What ``generate`` takes for an encoder."""
 
     def __init__(self, writer: _Writer) -> None:
-        self._writer = writer
+        self._writer, self.config = writer, writer.config
 
+    @called_by_transformers
     def forward(
-        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, **kwargs: Any
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        pixel_values: Tensor | None = None,
     ) -> ReadSource:
         """Encode a source, ids or pixels."""
-        source = kwargs["pixel_values"] if input_ids is None else input_ids
+        source = input_ids if pixel_values is None else pixel_values  # beside an image, ids begin what is written
         keep = self._writer.source_keep(source, attention_mask)
         return ReadSource(last_hidden_state=self._writer.read(source, keep), source_keep=keep)
 
@@ -192,6 +212,7 @@ class RegardForConditionalGeneration(_Writer):
         logits: Tensor = self.model.write(target, memory, source_keep=source_keep, **options)
         return logits
 
+    @called_by_transformers
     def forward(
         self,
         input_ids: Int[Tensor, "batch source_len"] | None = None,
@@ -202,7 +223,7 @@ class RegardForConditionalGeneration(_Writer):
         cache: Cache | None = None,
         labels: Int[Tensor, "batch length"] | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        num_items_in_batch: Any = None,
     ) -> Seq2SeqLMOutput:
         """Logits of the target's next tokens, and with ``labels`` (the target; −100 is left out) the loss.
 
@@ -215,7 +236,7 @@ class RegardForConditionalGeneration(_Writer):
             cache: What the decoder has seen; it is filled.
             labels: What is to be written.
             use_cache: Whether to make a cache where none is given.
-            **kwargs: ``num_items_in_batch`` of ``Trainer``, by which the loss is divided.
+            num_items_in_batch: What the summed loss is divided by, as ``Trainer`` counts it; by default tokens here.
         """
         return self._forward(
             input_ids,
@@ -226,7 +247,7 @@ class RegardForConditionalGeneration(_Writer):
             cache=cache,
             labels=labels,
             use_cache=use_cache,
-            num_items_in_batch=kwargs.get("num_items_in_batch"),
+            num_items_in_batch=num_items_in_batch,
         )
 
 
@@ -248,6 +269,7 @@ class RegardForImageCaptioning(_Writer):
         logits: Tensor = self.model.write(target, memory, **options)
         return logits
 
+    @called_by_transformers
     def forward(
         self,
         pixel_values: Float[Tensor, "batch channels height width"] | None = None,
@@ -258,7 +280,7 @@ class RegardForImageCaptioning(_Writer):
         labels: Int[Tensor, "batch length"] | None = None,
         use_cache: bool | None = None,
         attention_mask: Tensor | None = None,
-        **kwargs: Any,
+        num_items_in_batch: Any = None,
     ) -> Seq2SeqLMOutput:
         """Logits of the caption's next tokens, and with ``labels`` the loss.
 
@@ -270,8 +292,8 @@ class RegardForImageCaptioning(_Writer):
             cache: What the decoder has seen; it is filled.
             labels: What is to be written; −100 is left out.
             use_cache: Whether to make a cache where none is given.
-            attention_mask: Not used: every patch is real.
-            **kwargs: ``num_items_in_batch`` of ``Trainer``, by which the loss is divided.
+            attention_mask: Not used: every patch is real. ``generate`` makes one.
+            num_items_in_batch: What the summed loss is divided by, as ``Trainer`` counts it; by default tokens here.
         """
         return self._forward(
             pixel_values,
@@ -282,7 +304,7 @@ class RegardForImageCaptioning(_Writer):
             cache=cache,
             labels=labels,
             use_cache=use_cache,
-            num_items_in_batch=kwargs.get("num_items_in_batch"),
+            num_items_in_batch=num_items_in_batch,
         )
 
 
@@ -296,5 +318,14 @@ def _all_real(tokens: Tensor, cache: Cache | None) -> Tensor:
     return tokens.new_ones(tokens.shape[0], past + tokens.shape[1], dtype=torch.bool)
 
 
-def _ours(cache: Cache | None, config: Any) -> TransformersCache | None:
-    return None if cache is None else TransformersCache(cache, window=config.window)
+def _kept(caller: str, logits: Tensor, logits_to_keep: int | Tensor) -> Tensor:
+    """The last logits, or those at the places that are named."""
+    if isinstance(logits_to_keep, int) and logits_to_keep < 0:
+        problem = must_be("logits_to_keep", "at least 0 (0 keeps all), or a tensor of places", logits_to_keep)
+        raise ConfigError(message(caller, problem))
+    return logits[:, -logits_to_keep:] if isinstance(logits_to_keep, int) else logits[:, logits_to_keep]
+
+
+def _passed(options: dict[str, Any]) -> dict[str, Any]:
+    """What ``generate`` was given for ``forward``, which refuses what it does not take."""
+    return {name: value for name, value in options.items() if name != "is_first_iteration"}

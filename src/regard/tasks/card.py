@@ -25,6 +25,8 @@ def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report:
     info, config = trained.info, trained.model.config
     weights = sum(weight.numel() for weight in trained.model.parameters())
     origin = made["from_checkpoint"] or "nothing: its first weights were drawn"
+    vocabulary = "" if trained.tokenizer is None else f", vocabulary of {len(trained.tokenizer):,}"
+    limit = [f"- longest text: {info.max_tokens} tokens"] if info.max_tokens else []
     classes = [f"- classes: {', '.join(info.labels)}"] if info.labels else []
     command = f"regard predict {info.task} {task_named(info.task).takes} --model {path.parent.resolve().name}"
     lines = [
@@ -37,11 +39,11 @@ def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report:
         "",
         f"A model that does `{info.task}`, trained with regard {regard.__version__}.",
         "",
-        f"- kind: {config.model_type}, {weights:,} weights, vocabulary of {len(trained.tokenizer):,}",
+        f"- kind: {config.model_type}, {weights:,} weights{vocabulary}",
         *classes,
         f"- begun from: {origin}",
         f"- learned from {made['examples']:,} examples in {made['seconds'] / 60:.1f} minutes",
-        f"- longest input: {info.max_tokens} tokens",
+        *limit,
         "",
         "## How good it is",
         "",
@@ -52,7 +54,7 @@ def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report:
         "```",
         "",
         "`report.md` lists the worst of them. What the examples do not show, the model has not learned: it will be",
-        "wrong on texts that are unlike them, and what is biased in them is biased in it.",
+        "wrong on inputs that are unlike them, and what is biased in them is biased in it.",
         "",
         "## Use it",
         "",

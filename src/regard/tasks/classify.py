@@ -17,7 +17,7 @@ from regard.tasks.report import Example, Report
 from regard.tasks.task import Preset, Task, fitting
 from regard.tasks.trained import Trained
 from regard.tasks.watching import sequence_of, watched
-from regard.text import Examples, Labelled, ReadOptions, read_labelled
+from regard.text import Examples, Labelled, Place, ReadOptions, read_labelled
 from regard.train.data import RowData, TrainData
 from regard.train.metrics import classification
 from regard.train.objective import OneClass
@@ -90,20 +90,12 @@ class Classify(Task[Labelled, Class]):
         Raises:
             ConfigError: there is one class only.
         """
-        counts = Counter(example.label for example in examples)
-        if len(counts) < 2:
-            only = f"all {len(examples)} examples are {next(iter(counts))!r}" if counts else "there are no examples"
-            raise ConfigError(message("train", f"the data must have at least two classes, but {only}."))
-        return {"labels": tuple(counts)}
+        return {"labels": distinct_labels([example.label for example in examples])}
 
     def new_model(self, preset: Preset, tokenizer: Any, details: Mapping[str, Any]) -> Any:
         """An encoder, and a linear map of the mean of its states."""
-        labels = details["labels"]
-        names: dict[str, Any] = {
-            "id2label": dict(enumerate(labels)),
-            "label2id": {label: index for index, label in enumerate(labels)},
-        }
-        return RegardForSequenceClassification(RegardEncoderConfig(**preset.settings_for(tokenizer), **names))
+        settings = {**preset.settings_for(tokenizer), **named_classes(details["labels"])}
+        return RegardForSequenceClassification(RegardEncoderConfig(**settings))
 
     def data(self, trained: Trained, examples: Examples[Labelled], *, seed: int = 0) -> tuple[TrainData, int]:
         """Ids, and the number of the label.
@@ -111,13 +103,9 @@ class Classify(Task[Labelled, Class]):
         Raises:
             ConfigError: a label is none of the model's.
         """
-        numbers = {label: index for index, label in enumerate(trained.info.labels)}
-        unknown = sorted({example.label for example in examples} - set(numbers))
-        if unknown:
-            problem = f"the data must have the labels {', '.join(numbers)}, but has {', '.join(unknown)} too."
-            raise ConfigError(message("train", problem))
+        numbers = label_numbers(trained, [example.label for example in examples])
         read = self._read(trained, [(example.text, example.pair) for example in examples])
-        rows = [{**row, "labels": numbers[example.label]} for row, example in zip(read, examples, strict=True)]
+        rows = [{**row, "labels": number} for row, number in zip(read, numbers, strict=True)]
         kept = fitting(rows, trained.info.max_tokens)
         data = RowData(
             [rows[index] for index in kept],
@@ -146,28 +134,15 @@ class Classify(Task[Labelled, Class]):
         def run(batch: list[int]) -> list[Class]:
             read = collate([rows[index] for index in batch], trained.tokenizer)
             logits = trained.model(**read).logits.float()
-            return [_class(row, trained.info.labels) for row in logits.softmax(dim=-1).tolist()]
+            return [class_of(row, trained.info.labels) for row in logits.softmax(dim=-1).tolist()]
 
         return batched(rows, batch_tokens=_BATCH_TOKENS, run=run)
 
     def evaluate(self, trained: Trained, examples: Examples[Labelled], **options: Any) -> Report:
         """Accuracy, F1 and the table of confusions."""
         said = self.predict(trained, [(example.text, example.pair) for example in examples])
-        wanted = [example.label for example in examples]
-        labels = list(dict.fromkeys([*trained.info.labels, *wanted]))
-        found = classification([one.label for one in said], wanted, labels=labels)
-        listed = [
-            Example(
-                given=example.text if example.pair is None else f"{example.text}\n{example.pair}",
-                wanted=example.label,
-                said=one.label,
-                score=one.probabilities.get(example.label, 0.0),
-                place=str(place),
-            )
-            for example, one, place in zip(examples, said, examples.places, strict=True)
-        ]
-        lines = tuple(str(found).split("\n"))
-        return Report(self.name, len(listed), found.as_dict(), lines, tuple(listed))
+        given = [example.text if example.pair is None else f"{example.text}\n{example.pair}" for example in examples]
+        return class_report(trained, said, given, [example.label for example in examples], examples.places)
 
     def observe(self, trained: Trained, given: Any, **options: Any) -> tuple[Class, records.Recording]:
         """The class of one text, and where the model looked."""
@@ -183,7 +158,54 @@ class Classify(Task[Labelled, Class]):
         return encode(trained.tokenizer, firsts)
 
 
-def _class(probabilities: list[float], labels: Sequence[str]) -> Class:
+def distinct_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """Every label once, in the order in which they come.
+
+    Raises:
+        ConfigError: there is one class only.
+    """
+    counts = Counter(labels)
+    if len(counts) < 2:
+        only = f"all {len(labels)} examples are {next(iter(counts))!r}" if counts else "there are no examples"
+        raise ConfigError(message("train", f"the data must have at least two classes, but {only}."))
+    return tuple(counts)
+
+
+def named_classes(labels: Sequence[str]) -> dict[str, Any]:
+    """What the configuration of a model says about its classes."""
+    return {"id2label": dict(enumerate(labels)), "label2id": {label: index for index, label in enumerate(labels)}}
+
+
+def label_numbers(trained: Trained, labels: Sequence[str]) -> list[int]:
+    """The model's number for every label.
+
+    Raises:
+        ConfigError: a label is none of the model's.
+    """
+    numbers = {label: index for index, label in enumerate(trained.info.labels)}
+    unknown = sorted(set(labels) - set(numbers))
+    if unknown:
+        problem = f"the data must have the labels {', '.join(numbers)}, but has {', '.join(unknown)} too."
+        raise ConfigError(message("train", problem))
+    return [numbers[label] for label in labels]
+
+
+def class_report(
+    trained: Trained, said: Sequence[Class], given: Sequence[str], wanted: Sequence[str], places: Sequence[Place]
+) -> Report:
+    """Accuracy, F1 and the table of confusions; classes that only the examples have are in it."""
+    labels = list(dict.fromkeys([*trained.info.labels, *wanted]))
+    found = classification([one.label for one in said], wanted, labels=labels)
+    listed = [
+        Example(text, label, one.label, one.probabilities.get(label, 0.0), str(place))
+        for text, label, one, place in zip(given, wanted, said, places, strict=True)
+    ]
+    lines = tuple(str(found).split("\n"))
+    return Report(trained.info.task, len(listed), found.as_dict(), lines, tuple(listed))
+
+
+def class_of(probabilities: Sequence[float], labels: Sequence[str]) -> Class:
+    """The likeliest class, of equal ones the first."""
     by_label = dict(zip(labels, probabilities, strict=True))
     label = max(by_label, key=by_label.__getitem__)
     return Class(label, by_label[label], by_label)

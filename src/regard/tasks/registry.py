@@ -13,6 +13,8 @@ TASKS = {
     "classify": ("regard.tasks.classify", "Classify"),
     "answer": ("regard.tasks.answer", "Answer"),
     "generate": ("regard.tasks.generate", "Generate"),
+    "classify-image": ("regard.tasks.classify_image", "ClassifyImage"),
+    "caption": ("regard.tasks.caption", "Caption"),
 }
 
 

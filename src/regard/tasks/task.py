@@ -24,18 +24,20 @@ class Preset:
 
     Args:
         model: Settings of the model.
-        vocab_size: Of the tokenizer that is trained with it.
         training: Settings of the training, as ``TrainSettings`` takes them.
-        max_tokens: The longest input, special tokens included.
+        vocab_size: Of the tokenizer that is trained with it; 0 where there is none.
+        max_tokens: The longest text, special tokens included; 0 where there is none.
     """
 
     model: Mapping[str, Any]
-    vocab_size: int
     training: Mapping[str, Any]
-    max_tokens: int
+    vocab_size: int = 0
+    max_tokens: int = 0
 
     def settings_for(self, tokenizer: Any) -> dict[str, Any]:
-        """Settings of a model whose tokens are those of a tokenizer."""
+        """Settings of a model whose tokens are those of a tokenizer, or that has none."""
+        if tokenizer is None:
+            return dict(self.model)
         ids = {
             "pad_id": tokenizer.pad_token_id,
             "bos_id": tokenizer.bos_token_id,
@@ -56,7 +58,8 @@ class Task(ABC, Generic[E, P]):
         pairs: Whether it reads two texts at once.
         takes: An input, as it stands on the command line.
         lines: Whether every line of a file is an input on the command line, or the whole file is one.
-        tokenizer: What kind suits it.
+        tokenizer: What kind suits it; None where it neither reads nor writes text.
+        choices: What else its training may be asked, by name, with what is done when nobody asks.
         fewest: Examples, below which none can be held out.
         presets: Sizes by name.
         fine_tuning: Settings of a training that goes on from a checkpoint.
@@ -68,7 +71,8 @@ class Task(ABC, Generic[E, P]):
     pairs: ClassVar[bool] = False
     takes: ClassVar[str] = "TEXT"
     lines: ClassVar[bool] = True
-    tokenizer: ClassVar[str] = "bpe"
+    tokenizer: ClassVar[str | None] = "bpe"
+    choices: ClassVar[Mapping[str, Any]] = {}
     fewest: ClassVar[int] = 10
     presets: ClassVar[Mapping[str, Preset]]
     fine_tuning: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-5, "warmup": 100, "schedule": "linear"}
@@ -97,6 +101,19 @@ class Task(ABC, Generic[E, P]):
         """
         return {}
 
+    def details_of(self, model: Any, checkpoint: str | None, details: Mapping[str, Any]) -> dict[str, Any]:
+        """What the model decides about its inputs, such as the size of images; it overrules what the examples say.
+
+        Args:
+            model: The model before its first step.
+            checkpoint: What it was loaded from, if anything.
+            details: What the examples and the choices say.
+
+        Raises:
+            ConfigError: it is no model for this task.
+        """
+        return {}
+
     @abstractmethod
     def data(self, trained: Trained, examples: Examples[E], *, seed: int = 0) -> tuple[TrainData, int]:
         """What the model reads and should say, as numbers; and how many examples are too long for it."""
@@ -122,7 +139,7 @@ def info_of(task: Task[Any, Any], tokenizer: Any, *, max_tokens: int, **known: A
     """What a folder will say about a model of this task."""
     from regard.text import vocabulary_hash
 
-    digest = vocabulary_hash(tokenizer.backend_tokenizer)
+    digest = None if tokenizer is None else vocabulary_hash(tokenizer.backend_tokenizer)
     return TaskInfo(task=task.name, auto=task.auto, vocabulary_sha256=digest, max_tokens=max_tokens, **known)
 
 

@@ -11,7 +11,7 @@ from regard.errors import ConfigError, FormatError, message, must_be
 from regard.hf.loading import load_with_head, quiet
 from regard.text import ReadOptions, vocabulary_hash
 
-_INFO = "task.json"
+INFO = "task.json"
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class TaskInfo:
     Args:
         task: What it does.
         auto: The Auto class of transformers that loads it.
-        vocabulary_sha256: Of the tokenizer it was trained with.
-        max_tokens: The longest input, special tokens included.
+        vocabulary_sha256: Of the tokenizer it was trained with; None where there is none.
+        max_tokens: The longest text, special tokens included; 0 where there is none.
         labels: The classes, in the order of their numbers.
         options: How its training data was read; other data is read alike.
         details: What else the task keeps.
@@ -30,7 +30,7 @@ class TaskInfo:
 
     task: str
     auto: str
-    vocabulary_sha256: str
+    vocabulary_sha256: str | None
     max_tokens: int
     labels: tuple[str, ...] = ()
     options: ReadOptions = field(default_factory=ReadOptions)
@@ -43,7 +43,7 @@ class Trained:
 
     Args:
         model: In evaluation mode.
-        tokenizer: Its fast tokenizer.
+        tokenizer: Its fast tokenizer; None where it neither reads nor writes text.
         info: What it does, and its limits.
         name: What to call it.
     """
@@ -58,9 +58,10 @@ class Trained:
         folder.mkdir(parents=True, exist_ok=True)
         with quiet():
             self.model.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        if self.tokenizer is not None:
+            self.tokenizer.save_pretrained(folder)
         text = json.dumps(asdict(self.info), indent=1, ensure_ascii=False)
-        (folder / _INFO).write_text(text + "\n", encoding="utf-8")
+        (folder / INFO).write_text(text + "\n", encoding="utf-8")
 
 
 def load(folder: str | Path, *, task: str | None = None) -> Trained:
@@ -82,18 +83,23 @@ def load(folder: str | Path, *, task: str | None = None) -> Trained:
     if task is not None and info.task != task:
         raise ConfigError(message("load", f"{folder} must do {task}, but does {info.task}."))
     with quiet():
-        loaded = load_with_head(str(folder), info.auto)
-    found = vocabulary_hash(loaded.tokenizer.backend_tokenizer)
-    if found != info.vocabulary_sha256:
-        problem = f"{folder / 'tokenizer.json'} must be the vocabulary of this model ({info.vocabulary_sha256[:12]}…)"
-        raise FormatError(message("load", f"{problem}, but is another one ({found[:12]}…)."))
+        loaded = load_with_head(str(folder), info.auto, text=info.vocabulary_sha256 is not None)
+    if info.vocabulary_sha256 is not None:
+        _check_vocabulary(folder, loaded.tokenizer, info.vocabulary_sha256)
     return Trained(loaded.model, loaded.tokenizer, info, folder.resolve().name)
 
 
+def _check_vocabulary(folder: Path, tokenizer: Any, expected: str) -> None:
+    found = vocabulary_hash(tokenizer.backend_tokenizer)
+    if found != expected:
+        problem = f"{folder / 'tokenizer.json'} must be the vocabulary of this model ({expected[:12]}…)"
+        raise FormatError(message("load", f"{problem}, but is another one ({found[:12]}…)."))
+
+
 def _info(folder: Path) -> TaskInfo:
-    path = folder / _INFO
+    path = folder / INFO
     if not path.is_file():
-        problem = must_be("model", "a folder that `regard train` made", f"{folder}, which has no {_INFO}")
+        problem = must_be("model", "a folder that `regard train` made", f"{folder}, which has no {INFO}")
         raise ConfigError(message("load", problem))
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))

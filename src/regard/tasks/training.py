@@ -78,7 +78,8 @@ def train(
             the task.
         options: How the file is read.
         watcher: Who is told how it goes; by default it is printed to stderr.
-        **settings: Of ``TrainSettings``, in place of the preset's: ``minutes=10``, ``seed=2``.
+        **settings: Of ``TrainSettings``, in place of the preset's: ``minutes=10``, ``seed=2``; and the ``choices`` of
+            the task.
 
     Returns:
         The model, and how good it is.
@@ -92,6 +93,7 @@ def train(
     options = options or ReadOptions()
     _check_place(out, resume=resume)
     sizes = _preset(chosen, preset)
+    asked = {name: settings.pop(name) for name in chosen.choices if name in settings}
     plan = _plan(chosen, sizes, settings, fine_tuned=model is not None)
     objective = chosen.objective(label_smoothing=plan.label_smoothing)
     examples = chosen.read(data, options)
@@ -100,8 +102,9 @@ def train(
     _seed(plan.seed)
     if resume and (out / "task.json").is_file():
         trained = load(out, task=task)
+        _check_asked(trained, asked)
     else:
-        trained = _begin(chosen, learned, sizes, model, tokenizer, options)
+        trained = _begin(chosen, learned, sizes, model, tokenizer, options, {**chosen.choices, **asked})
         trained.save(out)
     rows = tuple(_numbers(chosen, trained, part, told, seed=plan.seed) for part in (learned, held_out))
     recorder = Recorder(out, told)
@@ -135,7 +138,11 @@ def _run(
         folder=out / "checkpoints",
         watcher=watcher,
     )
-    return trainer.run(resume=resume).seconds
+    seconds = trainer.run(resume=resume).seconds
+    # What was prepared for training (autocast, a device) is undone: the model is now what ``load`` will give.
+    trainer.accelerator.unwrap_model(trained.model, keep_fp32_wrapper=False)
+    trained.model.cpu()
+    return seconds
 
 
 def _check_installed() -> None:
@@ -155,6 +162,18 @@ def _check_place(out: Path, *, resume: bool) -> None:
         raise ConfigError(message("train", must_be("out", "a new or an empty folder", f"{out}"), hint=hint))
 
 
+def _check_asked(trained: Trained, asked: Mapping[str, Any]) -> None:
+    """What was chosen when a training began cannot be chosen anew."""
+    kept = trained.info.details
+    problems = [
+        f"{name} was {kept.get(name)!r}, and is {value!r} now."
+        for name, value in asked.items()
+        if kept.get(name) != value
+    ]
+    if problems:
+        raise all_problems("resume", problems)
+
+
 def _preset(task: Task[Any, Any], name: str) -> Preset:
     if name not in task.presets:
         words = " or ".join(f'"{known}"' for known in task.presets)
@@ -166,7 +185,7 @@ def _plan(task: Task[Any, Any], sizes: Preset, settings: Mapping[str, Any], *, f
     """The settings of a training: a limit that is given takes the place of the preset's."""
     unknown = sorted(set(settings) - set(TrainSettings.__dataclass_fields__))
     if unknown:
-        known = ", ".join(TrainSettings.__dataclass_fields__)
+        known = ", ".join([*TrainSettings.__dataclass_fields__, *task.choices])
         raise all_problems("train", [f"there is no setting `{name}`; there are {known}." for name in unknown])
     usual = dict(task.fine_tuning if fine_tuned else sizes.training)
     if any(settings.get(name) is not None for name in ("steps", "epochs", "minutes")):
@@ -209,13 +228,16 @@ def _begin(
     checkpoint: str | None,
     kind: str,
     options: ReadOptions,
+    chosen: Mapping[str, Any],
 ) -> Trained:
     """A model before its first step."""
-    details = task.details(examples)
+    details = {**task.details(examples), **chosen}
     labels = tuple(details.pop("labels", ()))
     if checkpoint is None:
-        kind = task.tokenizer if kind == "auto" else kind
-        tokenizer = new_tokenizer(task.texts(examples), kind=kind, size=sizes.vocab_size, pairs=task.pairs)
+        tokenizer = None
+        if task.tokenizer is not None:
+            kind = task.tokenizer if kind == "auto" else kind
+            tokenizer = new_tokenizer(task.texts(examples), kind=kind, size=sizes.vocab_size, pairs=task.pairs)
         network = task.new_model(sizes, tokenizer, {**details, "labels": labels})
         limit, name = sizes.max_tokens, "new"
     else:
@@ -223,9 +245,11 @@ def _begin(
         if labels:
             heads["label2id"] = {label: index for index, label in enumerate(labels)}
         with quiet():
-            loaded = load_with_head(checkpoint, task.auto, **heads, ignore_mismatched_sizes=bool(labels))
+            text = task.tokenizer is not None
+            loaded = load_with_head(checkpoint, task.auto, text=text, **heads, ignore_mismatched_sizes=bool(labels))
         network, tokenizer, name = loaded.model, loaded.tokenizer, loaded.name
         limit = min(sizes.max_tokens, loaded.max_positions or sizes.max_tokens)
+    details |= task.details_of(network, checkpoint, details)
     info = info_of(task, tokenizer, max_tokens=limit, labels=labels, options=options, details=details)
     return Trained(network, tokenizer, info, name)
 

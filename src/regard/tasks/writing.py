@@ -48,7 +48,7 @@ def writing_data(
     trained: Trained, sources: Sequence[str], targets: Sequence[str], places: Sequence[Any]
 ) -> tuple[TrainData, int]:
     """Ids of sources and targets, each with its end; and how many are too long."""
-    start, pad_id = _start(trained.model), trained.model.config.pad_token_id
+    start, pad_id = start_id(trained.model), trained.model.config.pad_token_id
 
     def batch_of(batch: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         tensors = collate(batch, trained.tokenizer)
@@ -128,7 +128,7 @@ def _encode_targets(tokenizer: Any, targets: Sequence[str]) -> list[list[int]]:
     return ids
 
 
-def _start(model: Any) -> int:
+def start_id(model: Any) -> int:
     """The token a decoder begins with."""
     for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
         if (found := getattr(model.config, name, None)) is not None:

@@ -15,6 +15,8 @@ from regard.train.metrics.classes import ClassScores as ClassScores
 from regard.train.metrics.classes import classification as classification
 from regard.train.metrics.language_model import Perplexity as Perplexity
 from regard.train.metrics.language_model import perplexity as perplexity
+from regard.train.metrics.pointing import PointingGame as PointingGame
+from regard.train.metrics.pointing import pointing_game as pointing_game
 from regard.train.metrics.resampling import Difference as Difference
 from regard.train.metrics.resampling import Interval as Interval
 from regard.train.metrics.resampling import McNemar as McNemar
@@ -47,6 +49,7 @@ __all__ = [
     "McNemar",
     "Overlap",
     "Perplexity",
+    "PointingGame",
     "Result",
     "Rouge",
     "Scored",
@@ -63,6 +66,7 @@ __all__ = [
     "mcnemar",
     "paired_bootstrap",
     "perplexity",
+    "pointing_game",
     "read_pharaoh",
     "rouge",
     "words_of",
