@@ -10,7 +10,11 @@ from cyclopts import Parameter
 _ATTENTION = "Write the page that shows where the model looked to this file."
 
 
-def _shorthand(task: str, *, given: str = "The text, in quotes.", of_a_line: str = "a text") -> Callable[..., int]:
+def _shorthand(
+    task: str, *, given: str = "The text, in quotes.", of_a_line: str | None = "a text"
+) -> Callable[..., int]:
+    whole = "with that text" if of_a_line is None else f"of which every line is {of_a_line}"
+
     def command(
         text: str | None = None,
         /,
@@ -34,7 +38,7 @@ def _shorthand(task: str, *, given: str = "The text, in quotes.", of_a_line: str
     model
         The folder that `regard train {task}` made.
     file
-        A UTF-8 file instead, of which every line is {of_a_line}.
+        A UTF-8 file instead, {whole}.
     attention
         Write the page that shows where the model looked to this file.
     out
@@ -45,6 +49,7 @@ def _shorthand(task: str, *, given: str = "The text, in quotes.", of_a_line: str
 
 translate = _shorthand("translate")
 classify = _shorthand("classify")
+summarize = _shorthand("summarize", of_a_line=None)
 generate = _shorthand("generate")
 classify_image = _shorthand("classify-image", given="The path of an image.", of_a_line="the path of an image")
 caption = _shorthand("caption", given="The path of an image.", of_a_line="the path of an image")

@@ -14,6 +14,7 @@ from regard import records
 from regard.errors import ConfigError, all_problems, message, must_be
 from regard.hf import RegardEncoderConfig, RegardForQuestionAnswering
 from regard.tasks.encoding import batched, collate
+from regard.tasks.matches import MOST
 from regard.tasks.report import Example, Report
 from regard.tasks.task import Preset, Task
 from regard.tasks.trained import Trained
@@ -25,7 +26,8 @@ from regard.train.data import RowData, TrainData
 from regard.train.metrics import exact_match_and_f1
 from regard.train.objective import SpanEnds
 
-_SHAPE = {"positions": "rotary", "num_segments": 2}
+_SEGMENTS = 2 + MOST  # the question, and the context by what it has in common with it
+_SHAPE = {"positions": "rotary", "num_segments": _SEGMENTS}
 _BATCH_TOKENS = 8192
 _OPTIONS = ("stride", "longest")
 _NO_ANSWER = "(no answer)"
@@ -112,6 +114,11 @@ class Answer(Task[Question, Answered]):
         """An encoder of both texts, and a linear map of every state: does the answer begin here, does it end here."""
         return RegardForQuestionAnswering(RegardEncoderConfig(**preset.settings_for(tokenizer)))
 
+    def details_of(self, model: Any, checkpoint: str | None, details: Mapping[str, Any]) -> dict[str, Any]:
+        """Whether it is told what a context has in common with its question: models that began with nothing are."""
+        own = model.config.model_type == RegardEncoderConfig.model_type
+        return {"matched": own and model.config.num_segments == _SEGMENTS}
+
     def data(self, trained: Trained, examples: Examples[Question], *, seed: int = 0) -> tuple[TrainData, int]:
         """Every window of every question, with the first and last token of the first answer.
 
@@ -127,7 +134,7 @@ class Answer(Task[Question, Answered]):
         lengths = [(len(row["input_ids"]),) for row in rows]
         return RowData(rows, lengths, lambda batch: collate(batch, trained.tokenizer), places), left_out
 
-    def objective(self, *, label_smoothing: float) -> SpanEnds:
+    def objective(self, trained: Trained, *, label_smoothing: float) -> SpanEnds:
         """Cross-entropy of the answer's first and last token.
 
         Raises:
@@ -237,7 +244,8 @@ def _pair(given: Any) -> tuple[str, str]:
 
 
 def _passage(trained: Trained, question: str, context: str, *, stride: int | None = None) -> Passage:
-    return read_passage(trained.tokenizer, question, context, max_tokens=trained.info.max_tokens, stride=stride)
+    limit, matched = trained.info.max_tokens, trained.info.details["matched"]
+    return read_passage(trained.tokenizer, question, context, max_tokens=limit, stride=stride, matched=matched)
 
 
 def _longest(trained: Trained, options: Mapping[str, Any]) -> int:

@@ -164,7 +164,7 @@ class Caption(Task[CaptionedImage, Description]):
         )
         return data, len(examples) - len(kept)
 
-    def objective(self, *, label_smoothing: float) -> NextToken:
+    def objective(self, trained: Trained, *, label_smoothing: float) -> NextToken:
         """Cross-entropy of every token of the caption."""
         return NextToken(label_smoothing)
 

@@ -122,7 +122,7 @@ class ClassifyImage(Task[LabelledImage, Class]):
         )
         return data, 0
 
-    def objective(self, *, label_smoothing: float) -> OneClass:
+    def objective(self, trained: Trained, *, label_smoothing: float) -> OneClass:
         """Cross-entropy of the right class; rounds are compared by accuracy."""
         return OneClass(label_smoothing)
 

@@ -101,6 +101,14 @@ class Task(ABC, Generic[E, P]):
         """
         return {}
 
+    def head(self, details: Mapping[str, Any]) -> str:
+        """The Auto class of transformers that has the head: ``auto``, unless the choices decide.
+
+        Raises:
+            ConfigError: a choice is none of those there are.
+        """
+        return self.auto
+
     def details_of(self, model: Any, checkpoint: str | None, details: Mapping[str, Any]) -> dict[str, Any]:
         """What the model decides about its inputs, such as the size of images; it overrules what the examples say.
 
@@ -119,8 +127,12 @@ class Task(ABC, Generic[E, P]):
         """What the model reads and should say, as numbers; and how many examples are too long for it."""
 
     @abstractmethod
-    def objective(self, *, label_smoothing: float) -> Objective:
-        """What training makes small."""
+    def objective(self, trained: Trained, *, label_smoothing: float) -> Objective:
+        """What training makes small.
+
+        Raises:
+            ConfigError: a setting cannot be used for this task.
+        """
 
     @abstractmethod
     def predict(self, trained: Trained, inputs: Sequence[Any], **options: Any) -> list[P]:
@@ -135,12 +147,21 @@ class Task(ABC, Generic[E, P]):
         """Use the model on one input while its attention is watched."""
 
 
-def info_of(task: Task[Any, Any], tokenizer: Any, *, max_tokens: int, **known: Any) -> TaskInfo:
+def info_of(
+    task: Task[Any, Any], tokenizer: Any, *, max_tokens: int, details: Mapping[str, Any], **known: Any
+) -> TaskInfo:
     """What a folder will say about a model of this task."""
     from regard.text import vocabulary_hash
 
     digest = None if tokenizer is None else vocabulary_hash(tokenizer.backend_tokenizer)
-    return TaskInfo(task=task.name, auto=task.auto, vocabulary_sha256=digest, max_tokens=max_tokens, **known)
+    return TaskInfo(
+        task=task.name,
+        auto=task.head(details),
+        vocabulary_sha256=digest,
+        max_tokens=max_tokens,
+        details=dict(details),
+        **known,
+    )
 
 
 def fitting(rows: Sequence[Mapping[str, Any]], limit: int) -> list[int]:

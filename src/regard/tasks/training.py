@@ -95,16 +95,18 @@ def train(
     sizes = _preset(chosen, preset)
     asked = {name: settings.pop(name) for name in chosen.choices if name in settings}
     plan = _plan(chosen, sizes, settings, fine_tuned=model is not None)
-    objective = chosen.objective(label_smoothing=plan.label_smoothing)
     examples = chosen.read(data, options)
     told.note(examples.report())
     learned, held_out = _divided(chosen, examples, valid, options, told, seed=plan.seed)
     _seed(plan.seed)
-    if resume and (out / "task.json").is_file():
+    begun = resume and (out / "task.json").is_file()
+    if begun:
         trained = load(out, task=task)
         _check_asked(trained, asked)
     else:
         trained = _begin(chosen, learned, sizes, model, tokenizer, options, {**chosen.choices, **asked})
+    objective = chosen.objective(trained, label_smoothing=plan.label_smoothing)
+    if not begun:
         trained.save(out)
     rows = tuple(_numbers(chosen, trained, part, told, seed=plan.seed) for part in (learned, held_out))
     recorder = Recorder(out, told)
@@ -232,7 +234,7 @@ def _begin(
 ) -> Trained:
     """A model before its first step."""
     details = {**task.details(examples), **chosen}
-    labels = tuple(details.pop("labels", ()))
+    labels, auto = tuple(details.pop("labels", ())), task.head(details)
     if checkpoint is None:
         tokenizer = None
         if task.tokenizer is not None:
@@ -246,7 +248,7 @@ def _begin(
             heads["label2id"] = {label: index for index, label in enumerate(labels)}
         with quiet():
             text = task.tokenizer is not None
-            loaded = load_with_head(checkpoint, task.auto, text=text, **heads, ignore_mismatched_sizes=bool(labels))
+            loaded = load_with_head(checkpoint, auto, text=text, **heads, ignore_mismatched_sizes=bool(labels))
         network, tokenizer, name = loaded.model, loaded.tokenizer, loaded.name
         limit = min(sizes.max_tokens, loaded.max_positions or sizes.max_tokens)
     details |= task.details_of(network, checkpoint, details)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 from regard import records
+from regard.tasks.matches import matches
 from regard.text import Tokenized, tokenize, without_lone_surrogates
 from regard.text.tokens import PAIR_SEPARATOR
 
@@ -85,7 +86,9 @@ class Passage:
         return records.Sequence(whole.name, part.decode(), tuple(moved))
 
 
-def read_passage(tokenizer: Any, question: str, context: str, *, max_tokens: int, stride: int | None = None) -> Passage:
+def read_passage(
+    tokenizer: Any, question: str, context: str, *, max_tokens: int, stride: int | None = None, matched: bool = False
+) -> Passage:
     """Read a question together with every part of its context.
 
     A question that would take more than half of a window loses its end.
@@ -97,6 +100,8 @@ def read_passage(tokenizer: Any, question: str, context: str, *, max_tokens: int
         max_tokens: The longest window, special tokens and the question included.
         stride: Tokens of the context from the beginning of one window to that of the next, at most what a window has
             room for; the last is moved back, so that it is full. By default two thirds of that room.
+        matched: The segment of a token of the context is 1 + the words that it shares with the question in a run
+            (``matches``), for a model that has learned from such segments.
 
     Returns:
         The passage; without windows where the context has no tokens.
@@ -105,6 +110,8 @@ def read_passage(tokenizer: Any, question: str, context: str, *, max_tokens: int
     read = tokenize(tokenizer, question, pair=context)
     before, inside, after = _parts(read, len(question.encode()), max_tokens)
     starts, ends = _characters(read, inside, context)
+    if matched:
+        read = _matched(read, inside, matches(question, context, starts, ends))
     room = max(1, max_tokens - len(before) - len(after))
     step = min(room, max(1, int(_STRIDE * room)) if stride is None else stride)
     last = max(0, len(inside) - room)
@@ -147,6 +154,12 @@ def _characters(
     while (trailed := (starts < ends) & blank[ends - 1]).any():
         ends = ends - trailed
     return starts, ends
+
+
+def _matched(read: Tokenized, inside: list[int], found: Int64[np.ndarray, "tokens"]) -> Tokenized:
+    segments = np.array(read.type_ids)
+    segments[inside] = 1 + found
+    return replace(read, type_ids=tuple(segments.tolist()))
 
 
 def _row(read: Tokenized, tokens: tuple[int, ...]) -> dict[str, list[int]]:
