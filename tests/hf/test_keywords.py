@@ -235,3 +235,15 @@ def test_a_trainer_that_accumulates_takes_the_same_step(name: str, tmp_path: Pat
         steps.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]) - before)
     torch.testing.assert_close(steps[1], steps[0], atol=1e-6, rtol=1e-4)
     assert steps[0].norm() > 1e-3
+
+
+def test_what_accelerate_unwraps_after_training_is_still_called_by_transformers() -> None:
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    model, call = made()["seq2seq"]
+    AcceleratorState._reset_state(reset_partial_state=True)  # another test may have left it with another precision
+    accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+    accelerator.unwrap_model(accelerator.prepare_model(model), keep_fp32_wrapper=False)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    assert model(**call, return_dict=True).logits.dtype == torch.float32

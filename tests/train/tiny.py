@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 
 from regard.hf import RegardForConditionalGeneration, RegardSeq2SeqConfig
+from regard.train.cross_entropy import IGNORED
 from regard.train.data import RowData, padded
-from regard.train.objective import IGNORED, NextToken
+from regard.train.objective import NextToken
 from regard.train.settings import TrainSettings
 from regard.train.trainer import RegardTrainer
 from regard.train.watcher import Watcher

@@ -32,7 +32,8 @@ def called_by_transformers(forward: Callable[..., ModelOutput]) -> Callable[...,
     Raises:
         ConfigError: naming every keyword that cannot be honoured, and what is taken.
     """
-    taken = tuple(signature(forward).parameters)[1:]
+    shape = signature(forward)
+    taken = tuple(shape.parameters)[1:]
 
     @functools.wraps(forward)
     def called(self: Any, *args: Any, return_dict: bool | None = None, **kwargs: Any) -> Any:
@@ -48,6 +49,9 @@ def called_by_transformers(forward: Callable[..., ModelOutput]) -> Callable[...,
         output = forward(self, *args, **kwargs)
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
 
+    # Whoever unwraps a model (accelerate, after training) must stop here: what is inside takes no such keywords.
+    del called.__wrapped__
+    called.__signature__ = shape  # type: ignore[attr-defined]
     return called
 
 

@@ -32,9 +32,10 @@ from regard.text import (
     tokenize,
     without_lone_surrogates,
 )
+from regard.train.cross_entropy import IGNORED
 from regard.train.data import TrainData, padded
 from regard.train.metrics import bleu
-from regard.train.objective import IGNORED, NextToken
+from regard.train.objective import NextToken
 
 _BATCH = 32
 _KNOWN = ("regard_caption", "vision-encoder-decoder")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from regard.text import without_lone_surrogates
+from regard.train.cross_entropy import IGNORED
 from regard.train.data import Row, padded
-from regard.train.objective import IGNORED
 
 _FILLED_WITH = {"attention_mask": 0, "token_type_ids": 0, "labels": IGNORED, "parts": IGNORED}
 

@@ -49,9 +49,16 @@ class Translate(Task[TextPair, Translation]):
             max_tokens=256,
         ),
         "small": Preset(
-            {"embed_dim": 256, "num_heads": 8, "num_layers": 3, "ff_dim": 1024, "dropout_p": 0.2},
+            {"embed_dim": 256, "num_heads": 8, "num_layers": 3, "ff_dim": 1024, "dropout_p": 0.3},
             vocab_size=8000,
-            training={**_TRAINING, "batch_tokens": 3000, "learning_rate": 1e-3, "warmup": 500, "epochs": 20},
+            training={
+                **_TRAINING,
+                "batch_tokens": 3000,
+                "learning_rate": 1e-3,
+                "warmup": 500,
+                "schedule": "cosine",
+                "epochs": 30,
+            },
             max_tokens=512,
         ),
         "base": Preset(

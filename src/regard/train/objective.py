@@ -15,7 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-IGNORED = -100  # a target that counts for nothing
+from regard.train.cross_entropy import IGNORED, cross_entropy_sum
+
 Batch = Mapping[str, Tensor]
 
 
@@ -69,10 +70,7 @@ class NextToken(Objective):
         return {"loss": self._cross_entropy(outputs, targets, 0.0)}
 
     def _cross_entropy(self, outputs: Any, targets: Batch, smoothing: float) -> Tensor:
-        labels = targets["labels"].flatten()
-        real = labels != IGNORED
-        logits = _wide(outputs.logits.flatten(0, 1)[real])
-        return functional.cross_entropy(logits, labels[real], reduction="sum", label_smoothing=smoothing)
+        return cross_entropy_sum(outputs.logits.flatten(0, 1), targets["labels"].flatten(), smoothing=smoothing)
 
 
 class OneClass(Objective):

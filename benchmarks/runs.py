@@ -1,0 +1,53 @@
+"""Trainings of an hour that can be stopped: what the benchmarks of tasks share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.tasks import Trained, load, train
+
+
+def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
+    """The options that every benchmark of a task has.
+
+    Args:
+        description: Of the benchmark.
+        **defaults: Of ``minutes`` and ``preset``.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="the folder with a folder for each data set")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where models and checkpoints go")
+    parser.add_argument("--minutes", type=float, default=defaults.get("minutes"))
+    parser.add_argument("--preset", default=defaults.get("preset", "small"))
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    return parser
+
+
+def run(task: str, data: Path, folder: Path, **settings: Any) -> tuple[Trained, dict[str, Any]]:
+    """Train; go on where a run that was stopped left off; take a run that has ended as it is.
+
+    Returns:
+        (the model, what is known of its training: ``seconds``, ``settings``, ``history``).
+    """
+    if not (folder / "report.json").is_file():
+        train(task, data, folder, resume=folder.is_dir() and any(folder.iterdir()), **settings)
+    known: dict[str, Any] = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    return load(folder, task=task), known
+
+
+def keep_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """Write examples as JSON lines, for the commands to read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def size_of(trained: Trained) -> int:
+    """How many parameters a model has."""
+    return sum(weight.numel() for weight in trained.model.parameters())
