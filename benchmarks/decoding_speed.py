@@ -72,8 +72,12 @@ def plain(trained: Trained) -> Translate:
 
         found = beam_search(
             *(advance, ids.new_empty(len(ids), 0)),
-            batch=len(sources), num_beams=BEAMS, max_new_tokens=LONGEST,
-            bos_id=config.bos_id, eos_id=config.eos_id, pad_id=config.pad_id,
+            batch=len(sources),
+            num_beams=BEAMS,
+            max_new_tokens=LONGEST,
+            bos_id=config.bos_id,
+            eos_id=config.eos_id,
+            pad_id=config.pad_id,
         )
         return [list(best[0].tokens) for best in found]
 
@@ -134,7 +138,9 @@ def ctranslate2(trained: Trained, folder: Path, threads: int) -> Translate:
     def call(sources: list[list[int]]) -> list[list[int]]:
         found = translator.translate_batch(
             [[tokens[one] for one in source] for source in sources],
-            beam_size=BEAMS, max_decoding_length=LONGEST, max_batch_size=BATCH,
+            beam_size=BEAMS,
+            max_decoding_length=LONGEST,
+            max_batch_size=BATCH,
         )
         return [[ids[token] for token in one.hypotheses[0]] for one in found]
 

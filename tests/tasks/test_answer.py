@@ -14,6 +14,7 @@ from regard.cli import app
 from regard.errors import ConfigError
 from regard.hf.loading import load as load_model
 from regard.tasks import evaluate, load, observe, predict, task_named, train
+from regard.tasks.matches import matches
 from regard.tasks.training import new_tokenizer
 from regard.tasks.windows import read_passage
 from regard.text import Answer, Examples, Place, Question
@@ -108,6 +109,16 @@ def test_one_window_is_what_the_tokenizer_makes_of_the_pair(tokenizer):
     assert set(window.row) == set(tokenizer.model_input_names) & set(whole)
 
 
+def test_every_token_knows_what_its_words_share_with_the_question(tokenizer):
+    question, context = "When did The Bank open 銀行？", "the bank opened. 銀行 銀，行 Bank did The bank"
+    (window,) = read_passage(tokenizer, question, context, max_tokens=512, matched=True).windows
+    segments = np.array(window.row["token_type_ids"])
+    inside = slice(window.place, window.place + len(window.starts))
+    assert segments[inside].tolist() == (1 + matches(question, context, window.starts, window.ends)).tolist()
+    assert set(segments[inside]) == {1, 2, 3}
+    assert not segments[: window.place].any()
+
+
 def test_windows_overlap_and_the_last_is_full():
     tokenizer = new_tokenizer(["a b c"], kind="character", size=300, pairs=True)
     passage = read_passage(tokenizer, "ab", "abc" * 10, max_tokens=14, stride=4)
@@ -199,7 +210,7 @@ def test_long_contexts_are_searched_window_by_window(learned):
 
 def test_answers_are_no_longer_than_asked_for(learned):
     outcome, _, _ = learned
-    assert outcome.model.info.details == {"longest": 7, "no_answer": False}
+    assert outcome.model.info.details == {"longest": 7, "no_answer": False, "matched": True}
     texts = [(ASKED["en"][1], "Today Anna is in the kitchen."), ("?", "one two three four five six")]
     for one in predict(outcome.model, texts):
         assert len(one.text) <= 7
@@ -212,7 +223,8 @@ def test_the_best_span_is_the_one_that_trying_all_finds(learned):
     outcome, _, _ = learned
     trained, question = outcome.model, ASKED["en"][0]
     context = "今天很好。Today Anna is in the attic. " * 12
-    passage = read_passage(trained.tokenizer, question, context, max_tokens=trained.info.max_tokens, stride=50)
+    limit = trained.info.max_tokens
+    passage = read_passage(trained.tokenizer, question, context, max_tokens=limit, stride=50, matched=True)
     sums = {}
     for number, window in enumerate(passage.windows):
         with torch.no_grad():
@@ -309,7 +321,8 @@ def test_a_checkpoint_goes_on(tmp_path):
     data = questions(tmp_path / "questions.jsonl", 24)
     options = {"precision": "fp32", "steps": 1, "batch_rows": 4, "watcher": Listener()}
     outcome = train("answer", data, tmp_path / "model", model="minilm", **options)
-    assert outcome.model.info.max_tokens == 384
+    assert outcome.model.info.max_tokens == 512  # the model's own positions
+    assert outcome.model.info.details["matched"] is False
     assert predict(load(outcome.folder), [("Who?", "Today Anna is in the garden.")])[0].text
 
 

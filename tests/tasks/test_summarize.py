@@ -112,7 +112,9 @@ def test_every_token_of_a_stretch_knows_its_sentence(tokenizer, max_tokens):
         written = one.sequence.text.encode()
         for number in range(one.count):
             tokens = [
-                token for token, part in zip(one.sequence.tokens, one.parts, strict=True) if part == number and token.start >= 0
+                token
+                for token, part in zip(one.sequence.tokens, one.parts, strict=True)
+                if part == number and token.start >= 0
             ]
             read = written[min(token.start for token in tokens) : max(token.end for token in tokens)].decode().strip()
             whole = document.listed[one.first + number]
@@ -178,7 +180,9 @@ def test_loaded_and_among_others_it_weighs_the_same(chooser):
     for one, text in zip(together, given, strict=True):
         (alone,) = predict(again, [text])
         assert alone.text == one.text
-        assert [each.weight for each in alone.sentences] == pytest.approx([each.weight for each in one.sentences], abs=1e-5)
+        assert [each.weight for each in alone.sentences] == pytest.approx(
+            [each.weight for each in one.sentences], abs=1e-5
+        )
     assert [one.text for one in together[2:]] == ["", "", "one"]
     assert predict(again, []) == []
 
@@ -265,7 +269,9 @@ def test_a_checkpoint_of_other_classes_is_refused(tmp_path):
     RegardForTokenClassification(config).save_pretrained(tmp_path / "tagger")
     tokenizer.save_pretrained(tmp_path / "tagger")
     data = documents(tmp_path / "documents.jsonl", 24)
-    with pytest.raises(ConfigError, match="`model` must be one that tells two classes of tokens apart, but is one of 3"):
+    with pytest.raises(
+        ConfigError, match="`model` must be one that tells two classes of tokens apart, but is one of 3"
+    ):
         train("summarize", data, tmp_path / "model", model=str(tmp_path / "tagger"), steps=1, watcher=Listener())
 
 
@@ -319,7 +325,12 @@ def test_on_the_command_line(chooser, tmp_path, monkeypatch, capsys):
     model = ["--model", str(outcome.folder)]
     assert app.main(["summarize", "--file", "text.txt", *model]) == 0
     assert capsys.readouterr().out == "We show that rain works.\n"
-    assert app.main(["predict", "summarize", "Nobody. We show that tea works.", "--count", "2", *model, "-o", "said.jsonl"]) == 0
+    assert (
+        app.main(
+            ["predict", "summarize", "Nobody. We show that tea works.", "--count", "2", *model, "-o", "said.jsonl"]
+        )
+        == 0
+    )
     said = json.loads(Path("said.jsonl").read_text(encoding="utf-8"))
     assert said["text"] == "Nobody. We show that tea works."
     assert [one["chosen"] for one in said["sentences"]] == [True, True]

@@ -28,7 +28,9 @@ from regard.train.objective import SpanEnds
 
 _SEGMENTS = 2 + MOST  # the question, and the context by what it has in common with it
 _SHAPE = {"positions": "rotary", "num_segments": _SEGMENTS}
+_TRAINING = {"batch_rows": 32, "schedule": "cosine"}
 _BATCH_TOKENS = 8192
+_USUAL = 0.99  # of the answers; a few that are a page long would let every answer be one
 _OPTIONS = ("stride", "longest")
 _NO_ANSWER = "(no answer)"
 
@@ -59,24 +61,25 @@ class Answer(Task[Question, Answered]):
     auto: ClassVar[str] = "AutoModelForQuestionAnswering"
     pairs: ClassVar[bool] = True
     takes: ClassVar[str] = "QUESTION --pair CONTEXT"
+    tokenizer: ClassVar[str | None] = "word"  # an answer ends where a token does: in Chinese at any character
     presets: ClassVar[Mapping[str, Preset]] = {
         "tiny": Preset(
             {**_SHAPE, "embed_dim": 64, "num_heads": 2, "num_layers": 2, "ff_dim": 128, "dropout_p": 0.0},
             vocab_size=2000,
-            training={"batch_rows": 32, "learning_rate": 2e-3, "warmup": 100, "epochs": 10, "patience": 3},
+            training={**_TRAINING, "learning_rate": 2e-3, "warmup": 100, "epochs": 10},
             max_tokens=256,
         ),
         "small": Preset(
             {**_SHAPE, "embed_dim": 128, "num_heads": 4, "num_layers": 3, "ff_dim": 256, "dropout_p": 0.1},
             vocab_size=8000,
-            training={"batch_rows": 50, "learning_rate": 1e-3, "warmup": 200, "epochs": 15, "patience": 4},
-            max_tokens=384,
+            training={**_TRAINING, "learning_rate": 1e-3, "warmup": 200, "epochs": 8},
+            max_tokens=640,
         ),
         "base": Preset(
             {**_SHAPE, "embed_dim": 256, "num_heads": 8, "num_layers": 4, "ff_dim": 1024, "dropout_p": 0.1},
             vocab_size=16000,
-            training={"batch_rows": 64, "learning_rate": 5e-4, "warmup": 400, "epochs": 15, "patience": 4},
-            max_tokens=512,
+            training={**_TRAINING, "batch_tokens": 8192, "learning_rate": 5e-4, "warmup": 400, "epochs": 8},
+            max_tokens=768,
         ),
     }
     fine_tuning: ClassVar[Mapping[str, Any]] = {**Task.fine_tuning, "batch_rows": 16, "epochs": 3}
@@ -99,7 +102,7 @@ class Answer(Task[Question, Answered]):
             yield example.question
 
     def details(self, examples: Sequence[Question]) -> dict[str, Any]:
-        """How long answers are at most, in characters, and whether there are questions without any.
+        """How long all but the longest hundredth of the answers are at most, in characters; whether some have none.
 
         Raises:
             ConfigError: no question has an answer.
@@ -108,7 +111,8 @@ class Answer(Task[Question, Answered]):
         if not lengths:
             problem = f"the data must have at least one answer, but none of {len(examples):,} questions has any."
             raise ConfigError(message("train", problem))
-        return {"longest": max(lengths), "no_answer": any(not example.answers for example in examples)}
+        longest = int(np.quantile(lengths, _USUAL, method="higher"))
+        return {"longest": longest, "no_answer": any(not example.answers for example in examples)}
 
     def new_model(self, preset: Preset, tokenizer: Any, details: Mapping[str, Any]) -> Any:
         """An encoder of both texts, and a linear map of every state: does the answer begin here, does it end here."""
@@ -151,7 +155,7 @@ class Answer(Task[Question, Answered]):
             trained: The model.
             inputs: Pairs (question, context). Contexts may be of any length.
             **options: ``stride``, in tokens, from one window of a long context to the next (two thirds of a window);
-                ``longest``, the characters of an answer at most (as many as the longest the model learned from).
+                ``longest``, the characters of an answer at most (as many as 99 % of those it learned from have).
 
         Raises:
             ConfigError: an input is no pair, or an option is none of these.
