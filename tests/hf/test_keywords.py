@@ -22,6 +22,7 @@ from regard.hf import (
     RegardForMaskedLM,
     RegardForQuestionAnswering,
     RegardForSequenceClassification,
+    RegardForTokenClassification,
     RegardSeq2SeqConfig,
     RegardVisionConfig,
 )
@@ -58,12 +59,13 @@ def made() -> dict[str, tuple[Any, dict[str, Any]]]:
             RegardForQuestionAnswering(encoder),
             {**text, "start_positions": torch.tensor([0, 1]), "end_positions": torch.tensor([1, 4])},
         ),
+        "tokens": (RegardForTokenClassification(encoder), {**text, "labels": torch.tensor([[0, 1, 1, 0, -100]] * 2)}),
         "masked": (RegardForMaskedLM(encoder), {**text, "labels": words(2, 5)}),
         "images": (RegardForImageClassification(image), {**images, "labels": torch.tensor([0, 1])}),
     }
 
 
-NAMES = ("causal", "seq2seq", "captions", "classes", "spans", "masked", "images")
+NAMES = ("causal", "seq2seq", "captions", "classes", "spans", "tokens", "masked", "images")
 
 
 @pytest.mark.parametrize("name", NAMES)
