@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 
@@ -112,10 +113,13 @@ def test_one_window_is_what_the_tokenizer_makes_of_the_pair(tokenizer):
 def test_every_token_knows_what_its_words_share_with_the_question(tokenizer):
     question, context = "When did The Bank open 銀行？", "the bank opened. 銀行 銀，行 Bank did The bank"
     (window,) = read_passage(tokenizer, question, context, max_tokens=512, matched=True).windows
+    if "token_type_ids" not in tokenizer.model_input_names:
+        assert "token_type_ids" not in window.row  # a model that tells no parts apart
+        return
     segments = np.array(window.row["token_type_ids"])
     inside = slice(window.place, window.place + len(window.starts))
     assert segments[inside].tolist() == (1 + matches(question, context, window.starts, window.ends)).tolist()
-    assert set(segments[inside]) == {1, 2, 3}
+    assert segments[inside].max() == 4  # "did The bank"
     assert not segments[: window.place].any()
 
 
@@ -210,7 +214,8 @@ def test_long_contexts_are_searched_window_by_window(learned):
 
 def test_answers_are_no_longer_than_asked_for(learned):
     outcome, _, _ = learned
-    assert outcome.model.info.details == {"longest": 7, "no_answer": False, "matched": True}
+    details = outcome.model.info.details
+    assert (details["longest"], details["no_answer"], details["matched"]) == (7, False, True)
     texts = [(ASKED["en"][1], "Today Anna is in the kitchen."), ("?", "one two three four five six")]
     for one in predict(outcome.model, texts):
         assert len(one.text) <= 7
@@ -218,14 +223,48 @@ def test_answers_are_no_longer_than_asked_for(learned):
         assert " " not in one.text  # one token, however long it is
 
 
+def test_lengths_are_those_of_the_answers():
+    texts = ["a", "ab", "abc", "abcd"] * 50 + ["a" * 300]
+    examples = [Question(f"{text}.", "?", (Answer(text, 0),)) for text in texts]
+    details = task_named("answer").details(examples)
+    logarithms = np.log([len(text) for text in texts])
+    assert details["longest"] == 4
+    assert details["length"] == pytest.approx(logarithms.mean())
+    assert details["spread"] == pytest.approx(logarithms.std())
+    assert details["no_answer"] is False
+    alike = task_named("answer").details([*examples[1:2] * 5, Question("a", "?")])
+    assert (alike["longest"], alike["spread"], alike["no_answer"]) == (2, 0.5, True)
+
+
+def test_words_are_hidden_after_the_first_epoch(learned):
+    trained = load(learned[0].folder)
+    examples = task_named("answer").read(learned[1], trained.info.options)
+    data, _ = task_named("answer").data(trained, examples, seed=3)
+    again, _ = task_named("answer").data(trained, examples, seed=3)
+    assert data.row(0, 0) == data.rows[0]
+    kept, changed, unknown = set(trained.tokenizer.all_special_ids), 0, trained.tokenizer.unk_token_id
+    for index in range(len(data)):
+        row, whole = data.row(index, 2), data.rows[index]
+        assert row == again.row(index, 2)
+        assert {**row, "input_ids": 0} == {**whole, "input_ids": 0}
+        for one, other in zip(row["input_ids"], whole["input_ids"], strict=True):
+            assert one == other or (one == unknown and other not in kept)
+            changed += one != other
+    words = sum(one not in kept for row in data.rows for one in row["input_ids"])
+    assert 0.12 < changed / words < 0.18
+    assert [data.row(index, 1) for index in range(9)] != [data.row(index, 2) for index in range(9)]
+    assert data.fingerprint() == again.fingerprint()
+    assert data.fingerprint() != task_named("answer").data(trained, examples, seed=4)[0].fingerprint()
+
+
 def test_the_best_span_is_the_one_that_trying_all_finds(learned):
-    """In float64, over all spans of all windows, its probability too."""
+    """In float64, over all spans of all windows, with what their lengths say; its probability too."""
     outcome, _, _ = learned
     trained, question = outcome.model, ASKED["en"][0]
     context = "今天很好。Today Anna is in the attic. " * 12
     limit = trained.info.max_tokens
     passage = read_passage(trained.tokenizer, question, context, max_tokens=limit, stride=50, matched=True)
-    sums = {}
+    sums, details = {}, trained.info.details
     for number, window in enumerate(passage.windows):
         with torch.no_grad():
             logits = trained.model(**{name: torch.tensor([ids]) for name, ids in window.row.items()})
@@ -235,7 +274,9 @@ def test_the_best_span_is_the_one_that_trying_all_finds(learned):
                 span = window.starts[first], window.ends[last]
                 one = first == last or span[1] - span[0] <= 7
                 if one and window.visible[first] and window.visible[last]:
-                    sums[number, first, last] = start[window.place + first] + end[window.place + last], span
+                    distance = (math.log(span[1] - span[0]) - details["length"]) / details["spread"]
+                    logits_of = start[window.place + first] + end[window.place + last]
+                    sums[number, first, last] = logits_of - distance**2 / 2, span
     best, span = max(sums.values())
     total = np.logaddexp.reduce([total for total, _ in sums.values()])
     (found,) = predict(trained, [(question, context)], stride=50)

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 from regard import records
 from regard.errors import ConfigError, all_problems, message, must_be
 from regard.hf import RegardEncoderConfig, RegardForQuestionAnswering
 from regard.tasks.encoding import batched, collate
+from regard.tasks.hiding import HidingData
 from regard.tasks.matches import MOST
 from regard.tasks.report import Example, Report
 from regard.tasks.task import Preset, Task
@@ -22,7 +23,7 @@ from regard.tasks.watching import watched
 from regard.tasks.windows import Passage, Window, read_passage
 from regard.text import Examples, Question, ReadOptions, read_questions, split
 from regard.train.baselines import overlap_answer
-from regard.train.data import RowData, TrainData
+from regard.train.data import TrainData
 from regard.train.metrics import exact_match_and_f1
 from regard.train.objective import SpanEnds
 
@@ -31,6 +32,8 @@ _SHAPE = {"positions": "rotary", "num_segments": _SEGMENTS}
 _TRAINING = {"batch_rows": 32, "schedule": "cosine"}
 _BATCH_TOKENS = 8192
 _USUAL = 0.99  # of the answers; a few that are a page long would let every answer be one
+_HIDDEN = 0.15  # of the words, from a model that is told which ones a text shares with its question
+_LEAST_SPREAD = 0.5  # of logarithms: answers of one length do not rule out those of half or of twice
 _OPTIONS = ("stride", "longest")
 _NO_ANSWER = "(no answer)"
 
@@ -102,7 +105,10 @@ class Answer(Task[Question, Answered]):
             yield example.question
 
     def details(self, examples: Sequence[Question]) -> dict[str, Any]:
-        """How long all but the longest hundredth of the answers are at most, in characters; whether some have none.
+        """How long answers are, in characters, and whether there are questions without any.
+
+        ``longest`` is what all but a hundredth are at most; ``length`` and ``spread`` are the mean and the standard
+        deviation of the logarithms.
 
         Raises:
             ConfigError: no question has an answer.
@@ -112,7 +118,13 @@ class Answer(Task[Question, Answered]):
             problem = f"the data must have at least one answer, but none of {len(examples):,} questions has any."
             raise ConfigError(message("train", problem))
         longest = int(np.quantile(lengths, _USUAL, method="higher"))
-        return {"longest": longest, "no_answer": any(not example.answers for example in examples)}
+        logarithms = np.log(lengths)
+        return {
+            "longest": longest,
+            "length": float(logarithms.mean()),
+            "spread": max(float(logarithms.std()), _LEAST_SPREAD),
+            "no_answer": any(not example.answers for example in examples),
+        }
 
     def new_model(self, preset: Preset, tokenizer: Any, details: Mapping[str, Any]) -> Any:
         """An encoder of both texts, and a linear map of every state: does the answer begin here, does it end here."""
@@ -136,7 +148,17 @@ class Answer(Task[Question, Answered]):
             rows += found
             places += [str(place)] * len(found)
         lengths = [(len(row["input_ids"]),) for row in rows]
-        return RowData(rows, lengths, lambda batch: collate(batch, trained.tokenizer), places), left_out
+        tokenizer = trained.tokenizer
+        return HidingData(
+            rows,
+            lengths,
+            lambda batch: collate(batch, tokenizer),
+            places,
+            share=_HIDDEN if trained.info.details["matched"] and tokenizer.unk_token_id is not None else 0.0,
+            unknown=tokenizer.unk_token_id or 0,
+            kept=tokenizer.all_special_ids,
+            seed=seed,
+        ), left_out
 
     def objective(self, trained: Trained, *, label_smoothing: float) -> SpanEnds:
         """Cross-entropy of the answer's first and last token.
@@ -227,7 +249,7 @@ class _Found:
     Args:
         start: First character of the best answer.
         end: The character after its last.
-        best: Sum of the logits of its ends; −∞ where nothing can be an answer.
+        best: Sum of the logits of its ends, and of what its length says; −∞ where nothing can be an answer.
         total: Logarithm of the sum of exp over all possible answers.
         none: Sum of the logits of "no answer".
     """
@@ -237,6 +259,29 @@ class _Found:
     best: float
     total: float
     none: float
+
+
+@dataclass(frozen=True)
+class _Lengths:
+    """How long answers are, in characters.
+
+    The ends of an answer are found each by itself: a model that is not sure of them would else begin at one likely
+    answer and end at another.
+
+    Args:
+        longest: The most.
+        mean: Of the logarithms.
+        spread: Their standard deviation.
+    """
+
+    longest: int
+    mean: float
+    spread: float
+
+    def likeliness(self, lengths: Int64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
+        """The logarithm of a log-normal density over the logarithms, 0 for the usual length."""
+        distance: Float64[np.ndarray, "*shape"] = (np.log(lengths.clip(1)) - self.mean) / self.spread
+        return -(distance**2) / 2
 
 
 def _pair(given: Any) -> tuple[str, str]:
@@ -288,6 +333,7 @@ def _row(window: Window, start: int, end: int) -> dict[str, Any]:
 
 def _found(trained: Trained, passages: Sequence[Passage], longest: int) -> list[list[_Found]]:
     """What the model finds in every window of every passage."""
+    lengths = _Lengths(longest, trained.info.details["length"], trained.info.details["spread"])
     windows = [window for passage in passages for window in passage.windows]
 
     @torch.no_grad()
@@ -295,21 +341,23 @@ def _found(trained: Trained, passages: Sequence[Passage], longest: int) -> list[
         read = trained.model(**collate([windows[index].row for index in batch], trained.tokenizer))
         starts, ends = (logits.double().cpu().numpy() for logits in (read.start_logits, read.end_logits))
         return [
-            _best(windows[index], start, end, longest) for index, start, end in zip(batch, starts, ends, strict=True)
+            _best(windows[index], start, end, lengths) for index, start, end in zip(batch, starts, ends, strict=True)
         ]
 
     found = iter(batched([window.row for window in windows], batch_tokens=_BATCH_TOKENS, run=run))
     return [[next(found) for _ in passage.windows] for passage in passages]
 
 
-def _best(window: Window, start: Float64[np.ndarray, "row"], end: Float64[np.ndarray, "row"], longest: int) -> _Found:
-    """The span of the context with the largest sum of logits."""
+def _best(
+    window: Window, start: Float64[np.ndarray, "row"], end: Float64[np.ndarray, "row"], lengths: _Lengths
+) -> _Found:
+    """The span of the context with the largest sum of logits and of what its length says."""
     inside = slice(window.place, window.place + len(window.starts))
     reach = window.ends[None, :] - window.starts[:, None]
     seen = window.visible
     one_token = np.eye(len(seen), dtype=bool)  # an answer, however long it is
-    allowed = (np.triu(reach <= longest) | one_token) & seen[:, None] & seen[None, :]
-    sums = np.where(allowed, start[inside, None] + end[None, inside], -np.inf)
+    allowed = (np.triu(reach <= lengths.longest) | one_token) & seen[:, None] & seen[None, :]
+    sums = np.where(allowed, start[inside, None] + end[None, inside] + lengths.likeliness(reach), -np.inf)
     first, last = np.unravel_index(sums.argmax(), sums.shape)
     return _Found(
         start=int(window.starts[first]),

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regard import records
+from regard.hf.losses import IGNORED
 from regard.text import joined, sentences, tokenize, without_lone_surrogates
-from regard.train.objective import IGNORED
 
 NUMBERED = 16  # sentences that a model may tell by their number; the last stands for all that follow
 

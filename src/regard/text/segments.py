@@ -98,7 +98,7 @@ def _ends_narrow(text: str, found: regex.Match[str]) -> bool:
     if not following:
         return True
     if not found["space"] and _BETWEEN_HAN.match(text[found.start() - 1 : found.start()] + following):
-        return found["narrow"][-1] != "…"
+        return not found["narrow"].endswith("…")
     if not found["space"] and not (found["narrow"] != "." and found["closed"] and not following.isalnum()):
         return False
     if following.islower():
