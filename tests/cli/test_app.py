@@ -62,7 +62,7 @@ def test_help_into_a_pipe_is_plain():
 def test_the_commands_are_these(capsys):
     assert app.main(["--help"]) == 0
     names = re.findall(r"^  (\w[\w-]*): ", capsys.readouterr().out, flags=re.MULTILINE)
-    commands = ["bench", "doctor", "evaluate", "look", "predict", "train", "view"]
+    commands = ["bench", "doctor", "evaluate", "export", "look", "predict", "train", "view"]
     assert names == sorted(
         [*commands, "answer", "caption", "classify", "classify-image", "generate", "summarize", "translate"]
     )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,29 +20,13 @@ from regard.text import Answer, Examples, Place, Question
 from regard.train.baselines import overlap_answer
 from regard.train.metrics import exact_match_and_f1
 from regard.view import write_page
+from tests.tasks.made import ASKED, questions
 from tests.train.tiny import Listener
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # trainings are long loops
 
-PEOPLE = {"en": ("Anna", "Boris", "Clara"), "zh": ("小王", "老李", "阿梅")}
-PLACES = {"en": ("garden", "kitchen", "attic"), "zh": ("花园", "厨房", "阁楼")}
-TOLD = {"en": "Today {} is in the {}.", "zh": "今天{}在{}里。"}
-ASKED = {"en": ("Who is there?", "Where is it?", "How much?"), "zh": ("谁在那里？", "在哪里？", "多少钱？")}
 TRAINING = {"precision": "fp32", "warmup": 10, "learning_rate": 5e-3, "preset": "tiny", "batch_rows": 16}
 MIXED = "The  bank, opened in 1899.\n\n银行在河边，1998年開業🙂🙂。她说 “naïve” 和「é」。" * 3
-
-
-def questions(path: Path, count: int = 240, seed: int = 0, *, unanswerable: bool = False) -> Path:
-    """SQuAD's answers in JSON Lines: what is asked decides which of two kinds of words is the answer."""
-    draw, lines = random.Random(seed), []
-    for number in range(count):
-        language, kind = ("en", "zh")[number % 2], draw.randrange(3 if unanswerable else 2)
-        words = draw.choice(PEOPLE[language]), draw.choice(PLACES[language])
-        context = f"{number}. {TOLD[language].format(*words)}"
-        answers = [{"text": words[kind], "answer_start": context.index(words[kind])}] if kind < 2 else []
-        lines.append({"context": context, "question": ASKED[language][kind], "answers": answers})
-    path.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines) + "\n", encoding="utf-8")
-    return path
 
 
 @pytest.fixture(scope="module")

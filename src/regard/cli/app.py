@@ -25,6 +25,7 @@ _COMMANDS = {
     "train": "Train a model on your data: translate, classify, answer, summarize, generate, classify-image, caption.",
     "evaluate": "Say how good a trained model is.",
     "predict": "Use a trained model, and show where it looked.",
+    "export": "Write a trained model as ONNX.",
     "bench": "Measure attention beside its peers: medians and quartiles, both sides equal first.",
     "doctor": "Say what is installed, and check that it computes what it should.",
 }

@@ -4,6 +4,8 @@ outcome = regard.tasks.train("classify", "reviews.tsv", "model", minutes=5)
 regard.tasks.predict("model", ["The plot is thin."])
 """
 
+from regard.tasks.exporting import Exported as Exported
+from regard.tasks.exporting import export as export
 from regard.tasks.registry import TASKS as TASKS
 from regard.tasks.registry import task_named as task_named
 from regard.tasks.report import Example as Example
@@ -22,6 +24,7 @@ from regard.tasks.using import predict as predict
 __all__ = [
     "TASKS",
     "Example",
+    "Exported",
     "Outcome",
     "Preset",
     "Report",
@@ -29,6 +32,7 @@ __all__ = [
     "TaskInfo",
     "Trained",
     "evaluate",
+    "export",
     "load",
     "observe",
     "predict",

@@ -68,6 +68,7 @@ class Summarize(Task[Document, Summary]):
     name: ClassVar[str] = "summarize"
     summary: ClassVar[str] = "long texts into short ones: their sentences of most weight, or new ones"
     auto: ClassVar[str] = _HEADS["extractive"]
+    pairs: ClassVar[bool] = True  # sentences have numbers
     lines: ClassVar[bool] = False
     choices: ClassVar[Mapping[str, Any]] = {"style": "extractive"}
     presets: ClassVar[Mapping[str, Preset]] = {

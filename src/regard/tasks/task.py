@@ -55,7 +55,7 @@ class Task(ABC, Generic[E, P]):
         name: What it is called on the command line.
         summary: What it does, in a few words.
         auto: The Auto class of transformers that has its head.
-        pairs: Whether it reads two texts at once.
+        pairs: Whether its tokenizer numbers the parts of what it reads, such as two texts.
         takes: An input, as it stands on the command line.
         lines: Whether every line of a file is an input on the command line, or the whole file is one.
         tokenizer: What kind suits it; None where it neither reads nor writes text.
