@@ -64,9 +64,7 @@ IDEAS = (
 NOT_YET = {
     "recurrent limits",
     "translation",
-    "summarisation",
     "sentiment",
-    "question answering",
     "speech",
     "agents",
     "attention as explanation",

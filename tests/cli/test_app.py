@@ -63,7 +63,9 @@ def test_the_commands_are_these(capsys):
     assert app.main(["--help"]) == 0
     names = re.findall(r"^  (\w[\w-]*): ", capsys.readouterr().out, flags=re.MULTILINE)
     commands = ["bench", "doctor", "evaluate", "export", "look", "predict", "train", "view"]
-    assert names == sorted([*commands, "caption", "classify", "classify-image", "generate", "translate"])
+    assert names == sorted(
+        [*commands, "answer", "caption", "classify", "classify-image", "generate", "summarize", "translate"]
+    )
 
 
 def test_version(capsys):

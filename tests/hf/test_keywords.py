@@ -22,6 +22,7 @@ from regard.hf import (
     RegardForMaskedLM,
     RegardForQuestionAnswering,
     RegardForSequenceClassification,
+    RegardForTokenClassification,
     RegardSeq2SeqConfig,
     RegardVisionConfig,
 )
@@ -58,12 +59,13 @@ def made() -> dict[str, tuple[Any, dict[str, Any]]]:
             RegardForQuestionAnswering(encoder),
             {**text, "start_positions": torch.tensor([0, 1]), "end_positions": torch.tensor([1, 4])},
         ),
+        "tokens": (RegardForTokenClassification(encoder), {**text, "labels": torch.tensor([[0, 1, 1, 0, -100]] * 2)}),
         "masked": (RegardForMaskedLM(encoder), {**text, "labels": words(2, 5)}),
         "images": (RegardForImageClassification(image), {**images, "labels": torch.tensor([0, 1])}),
     }
 
 
-NAMES = ("causal", "seq2seq", "captions", "classes", "spans", "masked", "images")
+NAMES = ("causal", "seq2seq", "captions", "classes", "spans", "tokens", "masked", "images")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -96,7 +98,7 @@ def test_an_output_is_a_tuple_where_that_is_asked_for(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_loss_is_divided_by_what_the_trainer_counts(name: str) -> None:
     model, inputs = made()[name]
-    counted = {"causal": 8, "seq2seq": 8, "captions": 8, "masked": 10}.get(name, 2)
+    counted = {"causal": 8, "seq2seq": 8, "captions": 8, "tokens": 8, "masked": 10}.get(name, 2)
     loss = model.eval()(**inputs).loss
     torch.testing.assert_close(model(**inputs, num_items_in_batch=4 * counted).loss, loss / 4)
     torch.testing.assert_close(model(**inputs, num_items_in_batch=torch.tensor(counted)).loss, loss)

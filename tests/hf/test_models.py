@@ -18,6 +18,7 @@ from transformers import (
     AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     DynamicCache,
     EncoderDecoderCache,
     StaticCache,
@@ -35,6 +36,7 @@ from regard.hf import (
     RegardForMaskedLM,
     RegardForQuestionAnswering,
     RegardForSequenceClassification,
+    RegardForTokenClassification,
     RegardSeq2SeqConfig,
     RegardVisionConfig,
 )
@@ -91,6 +93,11 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         lambda: RegardForQuestionAnswering(RegardEncoderConfig(**TINY, num_segments=2)).eval(),
         AutoModelForQuestionAnswering,
         {"input_ids": words(2, 5), "start_positions": torch.tensor([0, 2]), "end_positions": torch.tensor([1, 2])},
+    ),
+    "tokens": (
+        lambda: RegardForTokenClassification(RegardEncoderConfig(**TINY, num_labels=3)).eval(),
+        AutoModelForTokenClassification,
+        {"input_ids": words(2, 5), "labels": torch.tensor([[0, 2, 1, 0, -100], [1, 1, 2, 0, 0]])},
     ),
     "masked": (
         lambda: RegardForMaskedLM(RegardEncoderConfig(**TINY, mask_id=3)).eval(),
@@ -325,6 +332,7 @@ def started() -> dict[str, Any]:
         "seq2seq": lambda: RegardForConditionalGeneration(RegardSeq2SeqConfig(**TINY, positions="learned")),
         "classifier": lambda: RegardForSequenceClassification(RegardEncoderConfig(**encoder)),
         "spans": lambda: RegardForQuestionAnswering(RegardEncoderConfig(**encoder, gated=True)),
+        "tokens": lambda: RegardForTokenClassification(RegardEncoderConfig(**encoder)),
         "masked": lambda: RegardForMaskedLM(RegardEncoderConfig(**encoder)),
         "vision": lambda: RegardForImageClassification(RegardVisionConfig(**PIXELS)),
         "captions": lambda: RegardForImageCaptioning(RegardCaptionConfig(**PIXELS)),

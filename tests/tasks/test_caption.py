@@ -51,7 +51,7 @@ def test_it_learns_to_say_what_is_where(trained):
     assert np.mean(right) > 0.9  # shapes and corners take longer
     details = outcome.model.info.details
     assert (details["image_size"], details["channels"]) == (16, 3)
-    assert 'regard predict caption "image.png"' in (outcome.folder / "README.md").read_text(encoding="utf-8")
+    assert "regard predict caption IMAGE" in (outcome.folder / "README.md").read_text(encoding="utf-8")
 
 
 def colour_of(caption):

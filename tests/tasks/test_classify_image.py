@@ -63,7 +63,7 @@ def test_it_learns_and_its_folder_says_all(trained):
     assert not (outcome.folder / "tokenizer.json").exists()
     card = (outcome.folder / "README.md").read_text(encoding="utf-8")
     assert "classes: yellow, 蓝" in card
-    assert 'regard predict classify-image "image.png"' in card
+    assert "regard predict classify-image IMAGE" in card
     assert "vocabulary" not in card
     assert "longest text" not in card
 

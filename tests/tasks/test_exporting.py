@@ -23,6 +23,8 @@ needs_onnx = pytest.mark.skipif(
 DATA = {
     "classify": lambda folder: made.reviews(folder / "data.tsv", 40),
     "translate": lambda folder: made.numbers(folder / "data.tsv", 40),
+    "answer": lambda folder: made.questions(folder / "data.jsonl", 40),
+    "summarize": lambda folder: made.documents(folder / "data.jsonl", 40),
     "generate": lambda folder: made.rhymes(folder / "data.txt", 40),
     "classify-image": lambda folder: made.images(folder / "images", 20),
 }
@@ -43,7 +45,9 @@ def test_onnxruntime_computes_the_same_for_other_sizes(task, tmp_path):
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["model.onnx"]
     session = onnxruntime.InferenceSession(found.path)
     assert tuple(one.name for one in session.get_inputs()) == found.inputs
-    assert tuple(one.name for one in session.get_outputs()) == found.outputs == ("logits",)
+    assert tuple(one.name for one in session.get_outputs()) == found.outputs
+    assert found.outputs == (("start_logits", "end_logits") if task == "answer" else ("logits",))
+    assert ("token_type_ids" in found.inputs) == (task in ("classify", "answer", "summarize"))
     if task == "classify":
         read = model.tokenizer(["the film was lovely"] * 7, return_tensors="pt")
         (logits,) = session.run(None, {name: read[name].numpy() for name in found.inputs})

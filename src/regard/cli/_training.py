@@ -12,7 +12,7 @@ from typing import Any
 from regard.cli._page import check_places, write
 from regard.cli._progress import Progress
 from regard.errors import ConfigError, message
-from regard.tasks import Task, Trained, evaluate, load, observe, predict, task_named, train
+from regard.tasks import Trained, evaluate, load, observe, predict, task_named, train
 from regard.text import ReadOptions, read_text
 
 
@@ -44,8 +44,7 @@ def run_train(
         **settings,
     )
     print(f"model: {outcome.folder} (report.md says how good it is, curves.png how it learned)")
-    given = "TEXT" if task_named(task).takes == Task.takes else "IMAGE"
-    print(f"use it: regard predict {task} {given} --model {outcome.folder} --attention attention.html")
+    print(f"use it: regard predict {task} {task_named(task).takes} --model {outcome.folder} --attention attention.html")
     return 0
 
 
@@ -68,17 +67,19 @@ def run_predict(
     model: str,
     file: str | None,
     pair: str | None,
+    pair_file: str | None,
     attention: str | None,
     out: str | None,
     writing: Mapping[str, Any],
     open_page: bool,
 ) -> int:
     """Predict; see ``regard predict --help`` for the arguments."""
-    inputs = _inputs(text, file, pair)
+    lines = task_named(task).lines
+    inputs = _inputs(text, file, pair, pair_file, lines=lines)
     if attention is not None:
         if len(inputs) != 1:
             raise ConfigError(message("predict", f"--attention shows one text, but there are {len(inputs)}."))
-        check_places("predict", out=attention, read=file)
+        check_places("predict", out=attention, read=pair_file if file is None else file)
     trained = _load(task, model)
     if attention is not None:
         found, recording = observe(trained, inputs[0], **writing)
@@ -109,16 +110,25 @@ def _tell(inputs: Sequence[Any], said: Sequence[Any], out: str | None) -> None:
     print(f"predictions: {out}", file=sys.stderr)
 
 
-def _inputs(text: str | None, file: str | None, pair: str | None) -> list[Any]:
+def _inputs(text: str | None, file: str | None, pair: str | None, pair_file: str | None, *, lines: bool) -> list[Any]:
     if (text is None) == (file is None):
         problem = "a text and --file exclude each other" if text is not None else "there is no text"
         raise ConfigError(message("predict", f"{problem}; give one of them."))
+    if pair is not None and pair_file is not None:
+        raise ConfigError(message("predict", "a second text and a file with it exclude each other; give one of them."))
     if file is None:
-        return [text if pair is None else (text, pair)]
-    if pair is not None:
-        raise ConfigError(message("predict", "--pair goes with one text, not with --file."))
-    lines = read_text(Path(file)).replace("\r\n", "\n").split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
+        second = pair if pair_file is None else _whole(pair_file)
+        return [text if second is None else (text, second)]
+    if pair is not None or pair_file is not None:
+        raise ConfigError(message("predict", "a second text goes with one text, not with --file."))
+    if not lines:
+        return [_whole(file)]
+    listed = _whole(file).split("\n")
+    return listed[:-1] if listed[-1] == "" else listed
+
+
+def _whole(file: str) -> str:
+    return read_text(Path(file)).replace("\r\n", "\n")
 
 
 def _paths(names: Sequence[str]) -> Any:

@@ -22,14 +22,14 @@ from regard.errors import Error
 _COMMANDS = {
     "look": "Observe a model on a text: print a summary, write one page that shows where attention went.",
     "view": "Write the page of a recording.",
-    "train": "Train a model on your data: translate, classify, generate, classify-image, caption.",
+    "train": "Train a model on your data: translate, classify, answer, summarize, generate, classify-image, caption.",
     "evaluate": "Say how good a trained model is.",
     "predict": "Use a trained model, and show where it looked.",
     "export": "Write a trained model as ONNX.",
     "bench": "Measure attention beside its peers: medians and quartiles, both sides equal first.",
     "doctor": "Say what is installed, and check that it computes what it should.",
 }
-_SHORTHANDS = ("translate", "classify", "generate", "classify-image", "caption")
+_SHORTHANDS = ("translate", "classify", "answer", "summarize", "generate", "classify-image", "caption")
 _NO_WRAPPING = 10_000
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _WORDS_NAMED = 5

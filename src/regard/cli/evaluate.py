@@ -24,7 +24,7 @@ def evaluate(
     Parameters
     ----------
     task
-        What the model does: translate, classify, generate, classify-image or caption.
+        What the model does: translate, classify, answer, summarize, generate, classify-image or caption.
     model
         The folder that `regard train` made.
     data

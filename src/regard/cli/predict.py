@@ -6,6 +6,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+# Not in the docstring: there, "attention" on a line of its own begins a section.
+_ATTENTION = "Write the page that shows where the model looked to this file."
+
 
 def predict(
     task: str,
@@ -15,8 +18,10 @@ def predict(
     model: Annotated[str, Parameter(name=["--model", "-m"])],
     file: Annotated[str | None, Parameter(name=["--file", "-f"])] = None,
     pair: str | None = None,
-    attention: str | None = None,
+    pair_file: str | None = None,
+    attention: Annotated[str | None, Parameter(help=_ATTENTION)] = None,
     out: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
+    count: int | None = None,
     beams: int | None = None,
     max_new_tokens: int | None = None,
     temperature: float | None = None,
@@ -28,20 +33,21 @@ def predict(
     Parameters
     ----------
     task
-        What the model does: translate, classify, generate, classify-image or caption.
+        What the model does: translate, classify, answer, summarize, generate, classify-image or caption.
     text
         The text, in quotes; for a model of images, the path of one.
     model
         The folder that `regard train` made.
     file
-        A UTF-8 file instead, of which every line is a text, or the path of an image.
+        A UTF-8 file instead, of which every line is a text, or the path of an image; for summarize one text.
     pair
-        A second text, for a model that reads two.
-
-    Attention:
-        Write the page that shows where the model looked to this file.
+        A second text, for a model that reads two: the context of a question.
+    pair_file
+        A UTF-8 file with the second text instead.
     out
         Write the predictions to this file, one JSON object for each line, instead of printing them.
+    count
+        Sentences of a summary that is chosen from a text.
     beams
         Texts kept at every step of writing one; 1 is greedy.
     max_new_tokens
@@ -55,13 +61,20 @@ def predict(
     """
     from regard.cli._training import run_predict
 
-    writing = {"num_beams": beams, "max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
+    writing = {
+        "count": count,
+        "num_beams": beams,
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+        "seed": seed,
+    }
     return run_predict(
         task,
         text,
         model=model,
         file=file,
         pair=pair,
+        pair_file=pair_file,
         attention=attention,
         out=out,
         writing={name: value for name, value in writing.items() if value is not None},

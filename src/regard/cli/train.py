@@ -37,13 +37,14 @@ def train(
     header: bool | None = None,
     image_size: int | None = None,
     flip: Annotated[bool, Parameter(negative="")] = False,
+    style: str | None = None,
 ) -> int:
     """Train a model on your data; it ends in the folder OUT, with a report, its curves and a card.
 
     Parameters
     ----------
     task
-        What it is to do: translate, classify, generate, classify-image or caption.
+        What it is to do: translate, classify, answer, summarize, generate, classify-image or caption.
     data
         The file, or several: TSV, CSV, JSONL, plain text, gzipped or not; two for a translation in two files. For
         images: a folder with a folder for each label, a table of their paths, or two IDX files.
@@ -97,6 +98,8 @@ def train(
         Height and width of the images a new model reads, in pixels; by default their own, up to that of the preset.
     flip
         For classify-image: left and right of an image may change places while it is learned from.
+    style
+        For summarize: extractive chooses sentences of the text, abstractive writes new ones.
     """
     from regard.cli._training import run_train
 
@@ -116,6 +119,7 @@ def train(
         "precision": precision,
         "image_size": image_size,
         "flip": flip or None,
+        "style": style,
     }
     reading = {"columns": columns, "encoding": encoding, "delimiter": delimiter, "header": header}
     return run_train(

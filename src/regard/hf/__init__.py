@@ -29,6 +29,7 @@ from regard.hf.models import RegardForImageClassification as RegardForImageClass
 from regard.hf.models import RegardForMaskedLM as RegardForMaskedLM
 from regard.hf.models import RegardForQuestionAnswering as RegardForQuestionAnswering
 from regard.hf.models import RegardForSequenceClassification as RegardForSequenceClassification
+from regard.hf.models import RegardForTokenClassification as RegardForTokenClassification
 from regard.hf.models import RegardTextEncoder as RegardTextEncoder
 from regard.hf.models import register as _register_models
 from regard.hf.watching import TransformersAdapter as _TransformersAdapter
@@ -46,6 +47,7 @@ __all__ = [
     "RegardForMaskedLM",
     "RegardForQuestionAnswering",
     "RegardForSequenceClassification",
+    "RegardForTokenClassification",
     "RegardSeq2SeqConfig",
     "RegardTextEncoder",
     "RegardVisionConfig",

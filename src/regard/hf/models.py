@@ -18,6 +18,7 @@ from transformers import (
     AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
 )
 
 from regard.hf.config import (
@@ -33,6 +34,7 @@ from regard.hf.readers import RegardForImageClassification as RegardForImageClas
 from regard.hf.readers import RegardForMaskedLM as RegardForMaskedLM
 from regard.hf.readers import RegardForQuestionAnswering as RegardForQuestionAnswering
 from regard.hf.readers import RegardForSequenceClassification as RegardForSequenceClassification
+from regard.hf.readers import RegardForTokenClassification as RegardForTokenClassification
 from regard.hf.readers import RegardTextEncoder as RegardTextEncoder
 from regard.hf.writers import RegardForCausalLM as RegardForCausalLM
 from regard.hf.writers import RegardForConditionalGeneration as RegardForConditionalGeneration
@@ -59,6 +61,7 @@ def register() -> None:
         (AutoModelForSeq2SeqLM, RegardForConditionalGeneration),
         (AutoModelForSequenceClassification, RegardForSequenceClassification),
         (AutoModelForQuestionAnswering, RegardForQuestionAnswering),
+        (AutoModelForTokenClassification, RegardForTokenClassification),
         (AutoModelForMaskedLM, RegardForMaskedLM),
         (AutoModelForImageClassification, RegardForImageClassification),
         (AutoModelForImageTextToText, RegardForImageCaptioning),

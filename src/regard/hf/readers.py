@@ -12,6 +12,7 @@ from transformers.modeling_outputs import (
     MaskedLMOutput,
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
+    TokenClassifierOutput,
 )
 
 from regard.errors import ConfigError, message, must_be
@@ -19,7 +20,15 @@ from regard.hf.config import RegardEncoderConfig, RegardVisionConfig
 from regard.hf.keywords import called_by_transformers, segments_of
 from regard.hf.losses import check_labels, class_loss, span_loss, token_loss
 from regard.hf.wrapper import Wrapper
-from regard.models import EncoderClassifier, EncoderConfig, EncoderForSpans, MaskedLM, TextEncoder, VisionClassifier
+from regard.models import (
+    EncoderClassifier,
+    EncoderConfig,
+    EncoderForSpans,
+    EncoderTagger,
+    MaskedLM,
+    TextEncoder,
+    VisionClassifier,
+)
 
 
 class _Text(nn.Module):
@@ -121,6 +130,30 @@ class RegardForQuestionAnswering(Wrapper):
             first = span_loss(name, "start_positions", spans.start, start_positions, num_items_in_batch)
             loss = (first + span_loss(name, "end_positions", spans.end, end_positions, num_items_in_batch)) / 2
         return QuestionAnsweringModelOutput(loss=loss, start_logits=spans.start, end_logits=spans.end)
+
+
+class RegardForTokenClassification(Wrapper):
+    """``regard.models.EncoderTagger`` in transformers."""
+
+    config_class = RegardEncoderConfig
+    inner = EncoderTagger
+
+    @called_by_transformers
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        attention_mask: Tensor | None = None,
+        token_type_ids: Int[Tensor, "batch length"] | None = None,
+        labels: Int[Tensor, "batch length"] | None = None,
+        num_items_in_batch: Any = None,
+    ) -> TokenClassifierOutput:
+        """Logits of the classes of every token, and with ``labels`` (−100 is left out) the loss; arguments as above."""
+        logits = self.model(input_ids, keep=_keep(attention_mask), segments=segments_of(self, token_type_ids))
+        loss = None
+        if labels is not None:
+            check_labels(type(self).__name__, labels, logits.shape[:2])
+            loss = token_loss(logits, labels, num_items_in_batch)
+        return TokenClassifierOutput(loss=loss, logits=logits)
 
 
 class RegardForMaskedLM(Wrapper):

@@ -29,7 +29,7 @@ class EncoderConfig(TransformerConfig):
 
     Args:
         num_segments: Parts a text may have (2 for question and passage); 0 for none to tell apart.
-        num_classes: What ``EncoderClassifier`` tells apart.
+        num_classes: What ``EncoderClassifier`` and ``EncoderTagger`` tell apart.
         pooling: What stands for the whole text: the "mean" of its real tokens, or its "first" token.
         mask_id: What ``hide_words`` puts in place of a hidden word; None without masked-word training.
     """
@@ -208,6 +208,36 @@ class EncoderForSpans(nn.Module):
         if keep is not None:
             ends = ends.masked_fill(~keep[..., None], -torch.inf)
         return Spans(ends[..., 0], ends[..., 1])
+
+
+class EncoderTagger(nn.Module):
+    """A class of every token of a text: names, parts of speech, sentences that matter.
+
+        tokens ──► TextEncoder ──► linear ──► logits of the classes of every token
+
+    Args:
+        config: The settings.
+
+    Source:
+        Devlin et al. 2019, section 5.3.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.text = TextEncoder(config)
+        self.classes = nn.Linear(config.embed_dim, config.num_classes)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        *,
+        keep: Bool[Tensor, "batch length"] | None = None,
+        segments: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch length num_classes"]:
+        """Classify; arguments as for ``TextEncoder``. What is said of padding means nothing."""
+        logits: Tensor = self.classes(self.text(tokens, keep=keep, segments=segments))
+        return logits
 
 
 class MaskedLM(nn.Module):

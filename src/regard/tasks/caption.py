@@ -64,7 +64,7 @@ class Caption(Task[CaptionedImage, Description]):
     name: ClassVar[str] = "caption"
     summary: ClassVar[str] = "images into words"
     auto: ClassVar[str] = "AutoModelForImageTextToText"
-    takes: ClassVar[str] = "image.png"
+    takes: ClassVar[str] = "IMAGE"
     tokenizer: ClassVar[str | None] = "word"  # a map for every word, and for every Chinese character
     choices: ClassVar[Mapping[str, Any]] = {"image_size": None}
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -165,7 +165,7 @@ class Caption(Task[CaptionedImage, Description]):
         )
         return data, len(examples) - len(kept)
 
-    def objective(self, *, label_smoothing: float) -> NextToken:
+    def objective(self, trained: Trained, *, label_smoothing: float) -> NextToken:
         """Cross-entropy of every token of the caption."""
         return NextToken(label_smoothing)
 

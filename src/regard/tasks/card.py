@@ -27,8 +27,8 @@ def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report:
     origin = made["from_checkpoint"] or "nothing: its first weights were drawn"
     vocabulary = "" if trained.tokenizer is None else f", vocabulary of {len(trained.tokenizer):,}"
     limit = [f"- longest text: {info.max_tokens} tokens"] if info.max_tokens else []
-    command = f'regard predict {info.task} "{task_named(info.task).takes}" --model {path.parent.resolve().name}'
     classes = [f"- classes: {', '.join(info.labels)}"] if info.labels else []
+    command = f"regard predict {info.task} {task_named(info.task).takes} --model {path.parent.resolve().name}"
     lines = [
         "---",
         "library_name: regard",

@@ -115,7 +115,7 @@ class Classify(Task[Labelled, Class]):
         )
         return data, len(rows) - len(kept)
 
-    def objective(self, *, label_smoothing: float) -> OneClass:
+    def objective(self, trained: Trained, *, label_smoothing: float) -> OneClass:
         """Cross-entropy of the right class; rounds are compared by accuracy."""
         return OneClass(label_smoothing)
 

@@ -31,7 +31,7 @@ class ClassifyImage(Task[LabelledImage, Class]):
     name: ClassVar[str] = "classify-image"
     summary: ClassVar[str] = "images into classes"
     auto: ClassVar[str] = "AutoModelForImageClassification"
-    takes: ClassVar[str] = "image.png"
+    takes: ClassVar[str] = "IMAGE"
     tokenizer: ClassVar[str | None] = None
     choices: ClassVar[Mapping[str, Any]] = {"flip": False, "image_size": None}
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -122,7 +122,7 @@ class ClassifyImage(Task[LabelledImage, Class]):
         )
         return data, 0
 
-    def objective(self, *, label_smoothing: float) -> OneClass:
+    def objective(self, trained: Trained, *, label_smoothing: float) -> OneClass:
         """Cross-entropy of the right class; rounds are compared by accuracy."""
         return OneClass(label_smoothing)
 

@@ -12,7 +12,7 @@ from regard.text import without_lone_surrogates
 from regard.train.cross_entropy import IGNORED
 from regard.train.data import Row, padded
 
-_FILLED_WITH = {"attention_mask": 0, "token_type_ids": 0, "labels": IGNORED}
+_FILLED_WITH = {"attention_mask": 0, "token_type_ids": 0, "labels": IGNORED, "parts": IGNORED}
 
 
 def encode(tokenizer: Any, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[dict[str, list[int]]]:

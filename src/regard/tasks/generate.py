@@ -106,7 +106,7 @@ class Generate(Task[str, Continuation]):
         )
         return data, 0
 
-    def objective(self, *, label_smoothing: float) -> NextToken:
+    def objective(self, trained: Trained, *, label_smoothing: float) -> NextToken:
         """Cross-entropy of every next token."""
         return NextToken(label_smoothing)
 
@@ -167,7 +167,7 @@ class Generate(Task[str, Continuation]):
     @torch.no_grad()
     def _nll(self, trained: Trained, batch: dict[str, torch.Tensor]) -> float:
         labels = batch.pop("labels")
-        loss = self.objective(label_smoothing=0.0).loss(trained.model(**batch), {"labels": labels})
+        loss = self.objective(trained, label_smoothing=0.0).loss(trained.model(**batch), {"labels": labels})
         return float(loss)
 
 

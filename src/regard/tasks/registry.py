@@ -11,6 +11,8 @@ from regard.tasks.task import Task
 TASKS = {
     "translate": ("regard.tasks.translate", "Translate"),
     "classify": ("regard.tasks.classify", "Classify"),
+    "answer": ("regard.tasks.answer", "Answer"),
+    "summarize": ("regard.tasks.summarize", "Summarize"),
     "generate": ("regard.tasks.generate", "Generate"),
     "classify-image": ("regard.tasks.classify_image", "ClassifyImage"),
     "caption": ("regard.tasks.caption", "Caption"),

@@ -55,8 +55,9 @@ class Task(ABC, Generic[E, P]):
         name: What it is called on the command line.
         summary: What it does, in a few words.
         auto: The Auto class of transformers that has its head.
-        pairs: Whether it reads two texts at once.
-        takes: An input, as one stands on a command line.
+        pairs: Whether its tokenizer numbers the parts of what it reads, such as two texts.
+        takes: An input, as it stands on the command line.
+        lines: Whether every line of a file is an input on the command line, or the whole file is one.
         tokenizer: What kind suits it; None where it neither reads nor writes text.
         choices: What else its training may be asked, by name, with what is done when nobody asks.
         fewest: Examples, below which none can be held out.
@@ -68,7 +69,8 @@ class Task(ABC, Generic[E, P]):
     summary: ClassVar[str]
     auto: ClassVar[str]
     pairs: ClassVar[bool] = False
-    takes: ClassVar[str] = "your text"
+    takes: ClassVar[str] = "TEXT"
+    lines: ClassVar[bool] = True
     tokenizer: ClassVar[str | None] = "bpe"
     choices: ClassVar[Mapping[str, Any]] = {}
     fewest: ClassVar[int] = 10
@@ -99,6 +101,14 @@ class Task(ABC, Generic[E, P]):
         """
         return {}
 
+    def head(self, details: Mapping[str, Any]) -> str:
+        """The Auto class of transformers that has the head: ``auto``, unless the choices decide.
+
+        Raises:
+            ConfigError: a choice is none of those there are.
+        """
+        return self.auto
+
     def details_of(self, model: Any, checkpoint: str | None, details: Mapping[str, Any]) -> dict[str, Any]:
         """What the model decides about its inputs, such as the size of images; it overrules what the examples say.
 
@@ -117,8 +127,12 @@ class Task(ABC, Generic[E, P]):
         """What the model reads and should say, as numbers; and how many examples are too long for it."""
 
     @abstractmethod
-    def objective(self, *, label_smoothing: float) -> Objective:
-        """What training makes small."""
+    def objective(self, trained: Trained, *, label_smoothing: float) -> Objective:
+        """What training makes small.
+
+        Raises:
+            ConfigError: a setting cannot be used for this task.
+        """
 
     @abstractmethod
     def predict(self, trained: Trained, inputs: Sequence[Any], **options: Any) -> list[P]:
@@ -133,12 +147,21 @@ class Task(ABC, Generic[E, P]):
         """Use the model on one input while its attention is watched."""
 
 
-def info_of(task: Task[Any, Any], tokenizer: Any, *, max_tokens: int, **known: Any) -> TaskInfo:
+def info_of(
+    task: Task[Any, Any], tokenizer: Any, *, max_tokens: int, details: Mapping[str, Any], **known: Any
+) -> TaskInfo:
     """What a folder will say about a model of this task."""
     from regard.text import vocabulary_hash
 
     digest = None if tokenizer is None else vocabulary_hash(tokenizer.backend_tokenizer)
-    return TaskInfo(task=task.name, auto=task.auto, vocabulary_sha256=digest, max_tokens=max_tokens, **known)
+    return TaskInfo(
+        task=task.name,
+        auto=task.head(details),
+        vocabulary_sha256=digest,
+        max_tokens=max_tokens,
+        details=dict(details),
+        **known,
+    )
 
 
 def fitting(rows: Sequence[Mapping[str, Any]], limit: int) -> list[int]:

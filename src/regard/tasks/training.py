@@ -22,6 +22,7 @@ from regard.tasks.trained import Trained, load
 from regard.text import Examples, ReadOptions, train_tokenizer
 from regard.train.curves import Recorder
 from regard.train.data import TrainData
+from regard.train.objective import Objective
 from regard.train.settings import TrainSettings
 from regard.train.watcher import Printer, Watcher
 
@@ -98,15 +99,18 @@ def train(
     told.note(examples.report())
     learned, held_out = _divided(chosen, examples, valid, options, told, seed=plan.seed)
     _seed(plan.seed)
-    if resume and (out / "task.json").is_file():
+    begun = resume and (out / "task.json").is_file()
+    if begun:
         trained = load(out, task=task)
         _check_asked(trained, asked)
     else:
         trained = _begin(chosen, learned, sizes, model, tokenizer, options, {**chosen.choices, **asked})
+    objective = chosen.objective(trained, label_smoothing=plan.label_smoothing)
+    if not begun:
         trained.save(out)
     rows = tuple(_numbers(chosen, trained, part, told, seed=plan.seed) for part in (learned, held_out))
     recorder = Recorder(out, told)
-    seconds = _run(chosen, trained, rows, plan, out, resume=resume, watcher=recorder)
+    seconds = _run(objective, trained, rows, plan, out, resume=resume, watcher=recorder)
     trained.model.eval()
     trained.save(out)
     report = chosen.evaluate(trained, held_out)
@@ -116,7 +120,7 @@ def train(
 
 
 def _run(
-    task: Task[Any, Any],
+    objective: Objective,
     trained: Trained,
     rows: tuple[TrainData, ...],
     plan: TrainSettings,
@@ -131,7 +135,7 @@ def _run(
         trained.model,
         data=rows[0],
         valid=rows[1],
-        objective=task.objective(label_smoothing=plan.label_smoothing),
+        objective=objective,
         settings=plan,
         folder=out / "checkpoints",
         watcher=watcher,
@@ -230,7 +234,7 @@ def _begin(
 ) -> Trained:
     """A model before its first step."""
     details = {**task.details(examples), **chosen}
-    labels = tuple(details.pop("labels", ()))
+    labels, auto = tuple(details.pop("labels", ())), task.head(details)
     if checkpoint is None:
         tokenizer = None
         if task.tokenizer is not None:
@@ -244,7 +248,7 @@ def _begin(
             heads["label2id"] = {label: index for index, label in enumerate(labels)}
         with quiet():
             text = task.tokenizer is not None
-            loaded = load_with_head(checkpoint, task.auto, text=text, **heads, ignore_mismatched_sizes=bool(labels))
+            loaded = load_with_head(checkpoint, auto, text=text, **heads, ignore_mismatched_sizes=bool(labels))
         network, tokenizer, name = loaded.model, loaded.tokenizer, loaded.name
         limit = min(sizes.max_tokens, loaded.max_positions or sizes.max_tokens)
     details |= task.details_of(network, checkpoint, details)

@@ -101,7 +101,7 @@ class Translate(Task[TextPair, Translation]):
         sources, targets = [example.source for example in examples], [example.target for example in examples]
         return writing_data(trained, sources, targets, examples.places)
 
-    def objective(self, *, label_smoothing: float) -> NextToken:
+    def objective(self, trained: Trained, *, label_smoothing: float) -> NextToken:
         """Cross-entropy of every token of the target."""
         return NextToken(label_smoothing)
 

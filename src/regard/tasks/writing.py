@@ -56,6 +56,8 @@ def writing_data(
         return tensors  # padding is behind: no real token of a causal decoder sees it
 
     read, written = encode(trained.tokenizer, sources), _encode_targets(trained.tokenizer, targets)
+    for source in read:
+        source.pop("token_type_ids", None)  # a source is of one part
     rows = [{**source, "labels": target} for source, target in zip(read, written, strict=True)]
     kept = fitting(rows, trained.info.max_tokens)
     lengths = [(len(rows[index]["input_ids"]), len(rows[index]["labels"])) for index in kept]

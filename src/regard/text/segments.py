@@ -24,6 +24,7 @@ _LEADS_ON = regex.compile(
     r"|[Ff]igs?|[Ee]qs?|[Ss]ec|[Cc]h|[Vv]ol|[Pp]p|approx|ca|[A-Z])$"
 )
 _NUMBERED = regex.compile(r"(?:^|\s)[Nn]os?$")
+_BETWEEN_HAN = regex.compile(r"\p{Han}{2}")
 _LOOKED_BACK = 12
 
 
@@ -54,7 +55,8 @@ def sentences(text: str) -> tuple[str, ...]:
     """The sentences of a text, each with the white space behind it: joined, they are the text.
 
     A sentence ends at ``。！？``, at ``. ! ? …`` before white space unless a small letter follows or an abbreviation
-    leads on (``Dr.``, ``e.g.``, ``J.``), and at a blank line. Closing quotes and brackets belong to it.
+    leads on (``Dr.``, ``e.g.``, ``J.``), at ``. ! ?`` between Chinese characters, and at a blank line. Closing quotes
+    and brackets belong to it.
 
     Args:
         text: Any text.
@@ -95,6 +97,8 @@ def _ends_narrow(text: str, found: regex.Match[str]) -> bool:
     following = text[found.end() : found.end() + 1]
     if not following:
         return True
+    if not found["space"] and _BETWEEN_HAN.match(text[found.start() - 1 : found.start()] + following):
+        return not found["narrow"].endswith("…")
     if not found["space"] and not (found["narrow"] != "." and found["closed"] and not following.isalnum()):
         return False
     if following.islower():

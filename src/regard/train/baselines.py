@@ -1,7 +1,8 @@
 """What a model has to beat: classic answers to the same tasks that need no network and take a second.
 
 sentiment and topics    majority, NaiveBayes
-summaries               lead, extractive_oracle (an upper bound for choosing sentences, which sees the reference)
+summaries               lead, extractive_oracle (an upper bound for choosing sentences, which sees the reference),
+                        oracle_sentences (the same as numbers, to learn from)
 answers in a text       overlap_answer
 """
 
@@ -21,7 +22,7 @@ from regard.train.metrics._segments import check_numbers
 from regard.train.metrics.summaries import rouge
 from regard.train.metrics.words import mostly_han, word_spans, words_of
 
-__all__ = ["NaiveBayes", "extractive_oracle", "lead", "majority", "overlap_answer"]
+__all__ = ["NaiveBayes", "extractive_oracle", "lead", "majority", "oracle_sentences", "overlap_answer"]
 
 
 def majority(labels: Sequence[str]) -> str:
@@ -113,15 +114,31 @@ def lead(sentences: Sequence[str], count: int = 3) -> str:
 
 
 def extractive_oracle(sentences: Sequence[str], references: Sequence[str], *, count: int = 3) -> str:
-    """The sentences that agree best with the reference: what choosing sentences can reach at most, nearly.
+    """The sentences of ``oracle_sentences`` as a summary: what choosing sentences can reach at most, nearly.
 
-    Sentence after sentence the one is added that raises ROUGE-1 F1 + ROUGE-2 F1 most, until none does or there are
-    ``count``; they stay in the order of the document. It looks at the reference, so it is a bound and no system.
+    It looks at the reference, so it is a bound and no system.
 
     Args:
         sentences: The document.
         references: One right summary or several.
         count: The most sentences to choose.
+    """
+    return _joined([sentences[index] for index in oracle_sentences(sentences, references, count=count)])
+
+
+def oracle_sentences(sentences: Sequence[str], references: Sequence[str], *, count: int = 3) -> tuple[int, ...]:
+    """The numbers of the sentences that agree best with the reference: what a model that chooses learns from.
+
+    Sentence after sentence the one is added that raises ROUGE-1 F1 + ROUGE-2 F1 most, until none does or there are
+    ``count``.
+
+    Args:
+        sentences: The document.
+        references: One right summary or several.
+        count: The most sentences to choose.
+
+    Returns:
+        Numbers from 0, in the order of the document.
 
     Source:
         Nallapati et al. 2017, "SummaRuNNer", section 3.
@@ -135,7 +152,7 @@ def extractive_oracle(sentences: Sequence[str], references: Sequence[str], *, co
             break
         best = max(scores)
         chosen = tried[scores.index(best)]
-    return _joined([sentences[index] for index in chosen])
+    return chosen
 
 
 def overlap_answer(question: str, context: str, *, longest: int = 20, nearness: float = 0.9) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
@@ -115,6 +116,56 @@ class SpanEnds(Objective):
         first = functional.cross_entropy(_wide(outputs.start_logits), targets["start_positions"], reduction="sum")
         last = functional.cross_entropy(_wide(outputs.end_logits), targets["end_positions"], reduction="sum")
         return (first + last) / 2
+
+
+class OneClassOfParts(Objective):
+    """Cross-entropy of the class of every part of a text, such as a sentence.
+
+        logits of a part = the mean of those of its tokens;  of a linear head, those of the mean of its states
+
+    ``parts [batch, length]`` says which part a token belongs to, from 0; ``labels [batch, number of parts]`` are the
+    classes. −100 in either is left out.
+
+    Args:
+        smoothing: As for ``NextToken``.
+    """
+
+    targets = ("parts", "labels")
+
+    def __init__(self, smoothing: float = 0.0) -> None:
+        self._smoothing = smoothing
+
+    def count(self, batch: Batch) -> Tensor:
+        """One for each part."""
+        return (batch["labels"] != IGNORED).sum()
+
+    def loss(self, outputs: Any, targets: Batch) -> Tensor:
+        """Summed over all parts, with smoothing."""
+        return self._cross_entropy(outputs, targets, self._smoothing)
+
+    def measure(self, outputs: Any, targets: Batch) -> dict[str, Tensor]:
+        """Without smoothing."""
+        return {"loss": self._cross_entropy(outputs, targets, 0.0)}
+
+    def _cross_entropy(self, outputs: Any, targets: Batch, smoothing: float) -> Tensor:
+        labels = targets["labels"]
+        means = mean_of_parts(_wide(outputs.logits), targets["parts"], labels.shape[1])
+        real = labels != IGNORED
+        return functional.cross_entropy(means[real], labels[real], reduction="sum", label_smoothing=smoothing)
+
+
+def mean_of_parts(
+    values: Float[Tensor, "batch length width"], parts: Int[Tensor, "batch length"], count: int
+) -> Float[Tensor, "batch {count} width"]:
+    """For every part of a text the mean over its tokens; zeros for a part without any.
+
+    Args:
+        values: Of every token.
+        parts: Which part a token belongs to, from 0; −100 for none.
+        count: Of parts.
+    """
+    belongs = functional.one_hot(parts.masked_fill(parts == IGNORED, count), count + 1)[..., :count].to(values.dtype)
+    return belongs.mT @ values / belongs.sum(dim=1)[..., None].clamp(min=1)
 
 
 def _wide(logits: Tensor) -> Tensor:

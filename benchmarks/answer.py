@@ -1,0 +1,91 @@
+"""How well a model trained from nothing finds answers in texts, beside the words that stand nearest to the question's.
+
+    python benchmarks/answer.py --data DIR [--sets cmrc babi] [--minutes 30] [--preset small]
+
+cmrc: Chinese. Learned from DRCD's dev and test (traditional characters) and CMRC 2018's trial, a twentieth of which is
+held out to validate on; tested on CMRC 2018's dev. babi: English stories. The tasks all of whose answers stand in their
+stories, where there are rows to learn from and to test on, by one model; exact match of each, and of all.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from runs import arguments, keep_rows, run, size_of
+from setting import setting, write
+
+from regard.tasks import Trained, evaluate, predict
+from regard.text import joined, read_questions
+from regard.train.baselines import overlap_answer
+from regard.train.metrics import exact_match_and_f1
+
+SEED = 1
+
+
+def rows_of(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a compressed file of JSON lines."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def figures(trained: Trained, known: dict[str, Any], test: Path) -> dict[str, Any]:
+    """What a run came to."""
+    found = evaluate(trained, test).figures
+    kept = {name: found[name] for name in ("exact_match", "f1", "scheme", "baseline")}
+    over = 100 * (found["f1"] - found["baseline"]["f1"])
+    return {"seconds": known["seconds"], "parameters": size_of(trained), **kept, "f1_points_over_baseline": over}
+
+
+def cmrc(data: Path, folder: Path, **settings: Any) -> dict[str, Any]:
+    """Learned mostly from one script of Chinese, tested on the other."""
+    sources = [data / "drcd" / "dev.jsonl.gz", data / "drcd" / "test.jsonl.gz", data / "cmrc2018" / "trial.jsonl.gz"]
+    train = keep_rows(folder / "train.jsonl", (row for path in sources for row in rows_of(path)))
+    trained, known = run("answer", train, folder / "model", seed=SEED, **settings)
+    return figures(trained, known, data / "cmrc2018" / "dev.jsonl.gz")
+
+
+def babi(data: Path, folder: Path, **settings: Any) -> dict[str, Any]:
+    """All tasks at once, each by itself in the figures."""
+    parts = {name: list(rows_of(data / "babi" / f"{name}.jsonl.gz")) for name in ("train", "test")}
+    tasks = sorted(set.intersection(*({row["task"] for row in rows} for rows in parts.values())))
+    elsewhere = {row["task"] for rows in parts.values() for row in rows if row["answer"] not in joined(row["story"])}
+    tasks = [task for task in tasks if task not in elsewhere]
+    paths = {
+        name: keep_rows(folder / f"{name}.jsonl", (row for row in rows if row["task"] in tasks))
+        for name, rows in parts.items()
+    }
+    trained, known = run("answer", paths["train"], folder / "model", seed=SEED, **settings)
+    each = {task: exact_in(trained, [row for row in parts["test"] if row["task"] == task], folder) for task in tasks}
+    return {**figures(trained, known, paths["test"]), "exact_match_by_task": each}
+
+
+def exact_in(trained: Trained, rows: list[dict[str, Any]], folder: Path) -> dict[str, float]:
+    """Exact match of one task, and that of the baseline."""
+    asked = read_questions(keep_rows(folder / "task.jsonl", rows))
+    golds = [[answer.text for answer in one.answers] for one in asked]
+    said = [one.text for one in predict(trained, [(one.question, one.context) for one in asked])]
+    nearest = [overlap_answer(one.question, one.context) for one in asked]
+    found, beside = (exact_match_and_f1(texts, golds).exact_match for texts in (said, nearest))
+    return {"model": found, "baseline": beside}
+
+
+SETS = {"cmrc": cmrc, "babi": babi}
+
+
+def main() -> None:
+    parser = arguments(__doc__, minutes=30)
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    options = {"minutes": given.minutes, "preset": given.preset}
+    found = {name: SETS[name](given.data, given.runs / "answer" / name, **options) for name in given.sets}
+    write("answer", {"setting": setting(seed=SEED, threads=given.threads, **options), **found})
+
+
+if __name__ == "__main__":
+    main()
