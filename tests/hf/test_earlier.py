@@ -322,7 +322,7 @@ def test_what_cannot_be_honoured_is_refused_by_its_name() -> None:
         (cnn, "this model has no attention"),
         (lambda: seq2seq("gru", "none"), "this model has no attention"),
         (seq2seq, r"`model.alignments\(input_ids, decoder_input_ids\)` returns attention"),
-        (lambda: bilstm(pooling="attention"), r"`model.model\(input_ids, need_weights=True\)` returns attention"),
+        (lambda: bilstm(pooling="attention"), r"`with regard.watch\(model, .* shows attention"),
     ],
 )
 def test_who_asks_for_attention_is_told_where_it_is(model: Any, where: str) -> None:

@@ -13,6 +13,7 @@ from regard.cli._page import check_places, write
 from regard.cli._progress import Progress
 from regard.errors import ConfigError, message
 from regard.tasks import Task, Trained, evaluate, load, observe, predict, task_named, train
+from regard.tasks.architectures import has_attention
 from regard.text import ReadOptions, read_text
 
 
@@ -45,7 +46,8 @@ def run_train(
     )
     print(f"model: {outcome.folder} (report.md says how good it is, curves.png how it learned)")
     given = "TEXT" if task_named(task).takes == Task.takes else "IMAGE"
-    print(f"use it: regard predict {task} {given} --model {outcome.folder} --attention attention.html")
+    page = " --attention attention.html" if has_attention(outcome.model.model) else ""
+    print(f"use it: regard predict {task} {given} --model {outcome.folder}{page}")
     return 0
 
 

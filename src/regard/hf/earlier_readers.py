@@ -49,10 +49,9 @@ class RegardRecurrentForSequenceClassification(_Classifier):
     inner = RecurrentClassifier
 
     @property
-    def shows_attention(self) -> str:
-        """Who returns the weights, if there are any."""
-        pooled = self.config.pooling == "attention"
-        return "`model.model(input_ids, need_weights=True)` returns attention" if pooled else super().shows_attention
+    def has_attention(self) -> bool:
+        """Whether the states are pooled by attention."""
+        return bool(self.config.pooling == "attention")
 
 
 class RegardConvolutionalForSequenceClassification(_Classifier):

@@ -19,9 +19,14 @@ class EarlierWrapper(Wrapper):
     _supports_sdpa = False
 
     @property
+    def has_attention(self) -> bool:
+        """Whether it looks back at anything."""
+        return False
+
+    @property
     def shows_attention(self) -> str:
-        """Who returns the weights, if there are any."""
-        return "this model has no attention"
+        """Where attention is seen, if there is any."""
+        return super().shows_attention if self.has_attention else "this model has no attention"
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True

@@ -72,11 +72,15 @@ class RegardRecurrentForConditionalGeneration(StateWriter):
     _tied_weights_keys = {"model.output.weight": "model.target_embedding.weight"}  # noqa: RUF012
 
     @property
+    def has_attention(self) -> bool:
+        """Whether the decoder looks back at the source."""
+        return bool(self.config.attention != "none")
+
+    @property
     def shows_attention(self) -> str:
-        """Who returns the weights, if there are any."""
-        if self.config.attention == "none":
-            return super().shows_attention
-        return "`model.alignments(input_ids, decoder_input_ids)` returns attention"
+        """Where attention is seen, if there is any: a watch sees none of a decoder's steps."""
+        call = "`model.alignments(input_ids, decoder_input_ids)`"
+        return f"{call} returns attention" if self.has_attention else super().shows_attention
 
     def new_cache(self) -> StateCache:
         """An empty state."""

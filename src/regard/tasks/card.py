@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import regard
+from regard.tasks.architectures import has_attention
 from regard.tasks.registry import task_named
 from regard.tasks.report import Report
 from regard.tasks.trained import Trained
@@ -28,6 +29,7 @@ def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report:
     vocabulary = "" if trained.tokenizer is None else f", vocabulary of {len(trained.tokenizer):,}"
     limit = [f"- longest text: {info.max_tokens} tokens"] if info.max_tokens else []
     command = f'regard predict {info.task} "{task_named(info.task).takes}" --model {path.parent.resolve().name}'
+    command += " --attention attention.html" if has_attention(trained.model) else ""
     classes = [f"- classes: {', '.join(info.labels)}"] if info.labels else []
     lines = [
         "---",
@@ -59,7 +61,7 @@ def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report:
         "## Use it",
         "",
         "```",
-        f"{command} --attention attention.html",
+        command,
         "```",
         "",
         "## How it was made",
