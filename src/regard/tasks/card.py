@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from regard.tasks.architectures import has_attention
+from regard.tasks.architectures import ARCHITECTURE, has_attention
 from regard.tasks.registry import task_named
 from regard.tasks.report import Report
 from regard.tasks.trained import Trained
@@ -29,6 +29,7 @@ def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report:
     vocabulary = "" if trained.tokenizer is None else f", vocabulary of {len(trained.tokenizer):,}"
     limit = [f"- longest text: {info.max_tokens} tokens"] if info.max_tokens else []
     command = f'regard predict {info.task} "{task_named(info.task).takes}" --model {path.parent.resolve().name}'
+    architecture = [f"- architecture: {info.details[ARCHITECTURE]}"] if ARCHITECTURE in info.details else []
     command += " --attention attention.html" if has_attention(trained.model) else ""
     classes = [f"- classes: {', '.join(info.labels)}"] if info.labels else []
     lines = [
@@ -42,6 +43,7 @@ def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report:
         f"A model that does `{info.task}`, trained with regard {regard.__version__}.",
         "",
         f"- kind: {config.model_type}, {weights:,} weights{vocabulary}",
+        *architecture,
         *classes,
         f"- begun from: {origin}",
         f"- learned from {made['examples']:,} examples in {made['seconds'] / 60:.1f} minutes",
