@@ -13,6 +13,7 @@ from regard.cli._page import check_places, write
 from regard.cli._progress import Progress
 from regard.errors import ConfigError, message
 from regard.tasks import Trained, evaluate, load, observe, predict, task_named, train
+from regard.tasks.architectures import has_attention
 from regard.text import ReadOptions, read_text
 
 
@@ -44,7 +45,8 @@ def run_train(
         **settings,
     )
     print(f"model: {outcome.folder} (report.md says how good it is, curves.png how it learned)")
-    print(f"use it: regard predict {task} {task_named(task).takes} --model {outcome.folder} --attention attention.html")
+    page = " --attention attention.html" if has_attention(outcome.model.model) else ""
+    print(f"use it: regard predict {task} {task_named(task).takes} --model {outcome.folder}{page}")
     return 0
 
 

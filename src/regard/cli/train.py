@@ -16,6 +16,7 @@ def train(
     valid: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     model: Annotated[str | None, Parameter(name=["--model", "-m"])] = None,
     preset: str = "small",
+    architecture: str | None = None,
     minutes: float | None = None,
     epochs: float | None = None,
     steps: int | None = None,
@@ -56,6 +57,9 @@ def train(
         A checkpoint to go on from: a folder or a Hugging Face hub id of the right kind. Without it a new model.
     preset
         The size of a new model: tiny, small or base.
+    architecture
+        What a new model is: transformer, or one that the Transformer replaced, of as many weights. For translate: lstm,
+        lstm-additive, lstm-dot, gru, gru-additive or gru-dot; for classify: bilstm or cnn; for generate: lstm or cnn.
     minutes
         End after so many minutes.
     epochs
@@ -104,6 +108,7 @@ def train(
     from regard.cli._training import run_train
 
     settings = {
+        "architecture": architecture,
         "minutes": minutes,
         "epochs": epochs,
         "steps": steps,

@@ -20,8 +20,17 @@ from regard.hf.config import RegardDecoderConfig as RegardDecoderConfig
 from regard.hf.config import RegardEncoderConfig as RegardEncoderConfig
 from regard.hf.config import RegardSeq2SeqConfig as RegardSeq2SeqConfig
 from regard.hf.config import RegardVisionConfig as RegardVisionConfig
+from regard.hf.earlier_config import RegardConvolutionalDecoderConfig as RegardConvolutionalDecoderConfig
+from regard.hf.earlier_config import RegardConvolutionalEncoderConfig as RegardConvolutionalEncoderConfig
+from regard.hf.earlier_config import RegardRecurrentDecoderConfig as RegardRecurrentDecoderConfig
+from regard.hf.earlier_config import RegardRecurrentEncoderConfig as RegardRecurrentEncoderConfig
+from regard.hf.earlier_config import RegardRecurrentSeq2SeqConfig as RegardRecurrentSeq2SeqConfig
 from regard.hf.loading import LoadedModel as LoadedModel
 from regard.hf.loading import load as load
+from regard.hf.models import RegardConvolutionalForCausalLM as RegardConvolutionalForCausalLM
+from regard.hf.models import (
+    RegardConvolutionalForSequenceClassification as RegardConvolutionalForSequenceClassification,
+)
 from regard.hf.models import RegardForCausalLM as RegardForCausalLM
 from regard.hf.models import RegardForConditionalGeneration as RegardForConditionalGeneration
 from regard.hf.models import RegardForImageCaptioning as RegardForImageCaptioning
@@ -30,6 +39,9 @@ from regard.hf.models import RegardForMaskedLM as RegardForMaskedLM
 from regard.hf.models import RegardForQuestionAnswering as RegardForQuestionAnswering
 from regard.hf.models import RegardForSequenceClassification as RegardForSequenceClassification
 from regard.hf.models import RegardForTokenClassification as RegardForTokenClassification
+from regard.hf.models import RegardRecurrentForCausalLM as RegardRecurrentForCausalLM
+from regard.hf.models import RegardRecurrentForConditionalGeneration as RegardRecurrentForConditionalGeneration
+from regard.hf.models import RegardRecurrentForSequenceClassification as RegardRecurrentForSequenceClassification
 from regard.hf.models import RegardTextEncoder as RegardTextEncoder
 from regard.hf.models import register as _register_models
 from regard.hf.watching import TransformersAdapter as _TransformersAdapter
@@ -38,6 +50,10 @@ from regard.lens.adapters import register_adapter as _register_adapter
 __all__ = [
     "LoadedModel",
     "RegardCaptionConfig",
+    "RegardConvolutionalDecoderConfig",
+    "RegardConvolutionalEncoderConfig",
+    "RegardConvolutionalForCausalLM",
+    "RegardConvolutionalForSequenceClassification",
     "RegardDecoderConfig",
     "RegardEncoderConfig",
     "RegardForCausalLM",
@@ -48,6 +64,12 @@ __all__ = [
     "RegardForQuestionAnswering",
     "RegardForSequenceClassification",
     "RegardForTokenClassification",
+    "RegardRecurrentDecoderConfig",
+    "RegardRecurrentEncoderConfig",
+    "RegardRecurrentForCausalLM",
+    "RegardRecurrentForConditionalGeneration",
+    "RegardRecurrentForSequenceClassification",
+    "RegardRecurrentSeq2SeqConfig",
     "RegardSeq2SeqConfig",
     "RegardTextEncoder",
     "RegardVisionConfig",

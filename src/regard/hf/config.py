@@ -12,12 +12,16 @@ from regard.errors import all_problems, must_be
 from regard.models import EncoderConfig, EncoderDecoderConfig, TransformerConfig, VisionConfig
 
 _ANY_KEYWORD = Signature([Parameter("self", Parameter.POSITIONAL_ONLY), Parameter("kwargs", Parameter.VAR_KEYWORD)])
-_SMALLEST = {"vocab_size": 4}  # transformers builds every config once without arguments
+_SMALLEST = {
+    "vocab_size": 4,
+    "source_vocab_size": 4,
+    "num_classes": 2,
+}  # transformers builds each once without arguments
 _SPECIAL = {"pad_id": "pad_token_id", "bos_id": "bos_token_id", "eos_id": "eos_token_id"}
 _START = "decoder_start_token_id"
 
 
-class _Config(PreTrainedConfig):
+class SettingsConfig(PreTrainedConfig):
     """A ``PreTrainedConfig`` with the fields of one of the settings classes of ``regard.models``.
 
     Args:
@@ -30,7 +34,8 @@ class _Config(PreTrainedConfig):
             when ``settings`` is asked for.
     """
 
-    settings_class: ClassVar[type[TransformerConfig]] = TransformerConfig
+    settings_class: ClassVar[type[Any]] = TransformerConfig
+    pad_may_be_none: ClassVar[bool] = True
     attribute_map: ClassVar[dict[str, str]] = {
         "hidden_size": "embed_dim",
         "num_attention_heads": "num_heads",
@@ -67,7 +72,7 @@ class _Config(PreTrainedConfig):
             setattr(self, name, value)
 
     @property
-    def settings(self) -> TransformerConfig:
+    def settings(self) -> Any:
         """The settings that the model is built from, checked."""
         if problems := self._id_problems():
             raise all_problems(type(self).__name__, problems)
@@ -85,15 +90,19 @@ class _Config(PreTrainedConfig):
 
     def _id_problems(self) -> list[str]:
         """Special tokens that are no ids: transformers knows lists of them and None, our models do not."""
-        several = " (`generation_config.eos_token_id` may hold several)"
+        also = {"eos_id": " (`generation_config.eos_token_id` may hold several)"}
+        also |= {"pad_id": ", or None"} if self.pad_may_be_none else {}
+        none = ("pad_id",) if self.pad_may_be_none else ()
         return [
-            must_be(name, "one id" + (", or None" if name == "pad_id" else several * (name == "eos_id")), repr(found))
+            must_be(name, "one id" + also.get(name, ""), repr(found))
             for name in _SPECIAL
-            if not isinstance(found := getattr(self, name), int) and not (name == "pad_id" and found is None)
+            if name in self.settings_class.__dataclass_fields__
+            and not isinstance(found := getattr(self, name), int)
+            and not (name in none and found is None)
         ]
 
 
-class _WriterConfig(_Config):
+class WriterConfig(SettingsConfig):
     """What the configurations of models with a source have in common: the token that a target begins with."""
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -117,14 +126,14 @@ class _WriterConfig(_Config):
         return found
 
 
-class RegardDecoderConfig(_Config):
+class RegardDecoderConfig(SettingsConfig):
     """Settings of ``RegardForCausalLM``; fields as for ``regard.models.TransformerConfig``."""
 
     model_type = "regard_decoder"
     settings_class = TransformerConfig
 
 
-class RegardSeq2SeqConfig(_WriterConfig):
+class RegardSeq2SeqConfig(WriterConfig):
     """Settings of ``RegardForConditionalGeneration``; fields as for ``regard.models.EncoderDecoderConfig``.
 
     ``decoder_start_token_id`` begins a target; it is ``bos_id`` unless given.
@@ -136,21 +145,21 @@ class RegardSeq2SeqConfig(_WriterConfig):
     is_encoder_decoder: bool = True
 
 
-class RegardEncoderConfig(_Config):
+class RegardEncoderConfig(SettingsConfig):
     """Settings of the encoders; fields as for ``regard.models.EncoderConfig``. ``num_labels`` gives ``num_classes``."""
 
     model_type = "regard_encoder"
     settings_class = EncoderConfig
 
 
-class RegardVisionConfig(_Config):
+class RegardVisionConfig(SettingsConfig):
     """Settings of ``RegardForImageClassification``; fields as for ``regard.models.VisionConfig``."""
 
     model_type = "regard_vision"
     settings_class = VisionConfig
 
 
-class RegardCaptionConfig(_WriterConfig):
+class RegardCaptionConfig(WriterConfig):
     """Settings of ``RegardForImageCaptioning``; fields as for ``regard.models.VisionConfig``.
 
     ``decoder_start_token_id`` begins a caption; it is ``bos_id`` unless given.

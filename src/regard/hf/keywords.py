@@ -37,7 +37,7 @@ def called_by_transformers(forward: Callable[..., ModelOutput]) -> Callable[...,
 
     @functools.wraps(forward)
     def called(self: Any, *args: Any, return_dict: bool | None = None, **kwargs: Any) -> Any:
-        problems = [_unwatched(name) for name in _ONLY_WATCHED if _asked(self.config, kwargs, name)]
+        problems = [_unwatched(self, name) for name in _ONLY_WATCHED if _asked(self.config, kwargs, name)]
         if "cache" in taken and (old := kwargs.pop("past_key_values", None)) is not None:
             if kwargs.get("cache") is not None:
                 problems.append(must_be("past_key_values", "None where `cache` is given", f"a {type(old).__name__}"))
@@ -61,8 +61,8 @@ def _asked(config: Any, kwargs: dict[str, Any], name: str) -> bool:
     return bool(getattr(config, name, False) if given is None else given)
 
 
-def _unwatched(name: str) -> str:
-    return must_be(name, "False (`with regard.watch(model, probes=[regard.Rows()]) as seen` shows attention)", True)
+def _unwatched(model: Any, name: str) -> str:
+    return must_be(name, f"False ({model.shows_attention})", True)
 
 
 def _is_nothing(name: str, value: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +39,11 @@ class Wrapper(PreTrainedModel):
         super().__init__(config)
         self.model = self.inner(settings)
         self.post_init()
+
+    @property
+    def shows_attention(self) -> str:
+        """Where attention is seen, for the message to who asks for ``output_attentions``."""
+        return "`with regard.watch(model, probes=[regard.Rows()]) as seen` shows attention"
 
     def init_weights(self) -> None:
         """Weights are drawn where modules are made, so there is nothing left to draw."""
@@ -90,19 +94,29 @@ class Wrapper(PreTrainedModel):
                 module.config = settings
         return resized
 
-    def _init_weights(self, module: nn.Module) -> None:
-        """Draw what a checkpoint lacks, as it is drawn where it is made; transformers guards what has been loaded."""
-        owners = (owner for owner in self.modules() if any(part is module for part in _parts(owner)))
-        reset = getattr(next(owners, module), "reset_parameters", None)
-        if callable(reset):
-            reset()
+    @torch.no_grad()
+    def initialize_weights(self) -> None:
+        """Draw what a checkpoint lacks, as it is drawn where it is made, and leave what was loaded."""
+        drawn = None
+        for name, parameter in [*self.model.named_parameters(remove_duplicate=False)]:
+            if getattr(parameter, "_is_hf_initialized", False) and not parameter.is_meta:
+                continue
+            drawn = self.inner(self.config.settings) if drawn is None else drawn
+            new = drawn.get_parameter(name).detach()
+            if parameter.is_meta:  # shared with one that is loaded, or that is drawn here
+                owner, _, last = name.rpartition(".")
+                setattr(self.model.get_submodule(owner), last, nn.Parameter(new.clone()))
+            else:
+                parameter.copy_(new)
 
 
 def _owner_of_table(model: nn.Module) -> tuple[nn.Module, str]:
     """The module that holds what a model reads with, and by which name."""
     found: Any = model
     for name in ("text", "source_embedding", "embedding"):
-        found = found if getattr(found, name, None) is None else getattr(found, name)
+        if isinstance(inner := getattr(found, name, None), nn.Embedding):
+            return found, name
+        found = found if inner is None else inner
     if hasattr(found, "table"):
         return found, "table"
     return found.image, "patches"
@@ -112,17 +126,3 @@ def _table(model: nn.Module) -> nn.Module:
     owner, name = _owner_of_table(model)
     table: nn.Module = getattr(owner, name)
     return table
-
-
-def _parts(owner: nn.Module) -> Iterator[nn.Module]:
-    """The parts of torch that a module of ours draws in its own ``reset_parameters``."""
-    if not hasattr(owner, "reset_parameters") or not _is_ours(owner):
-        return
-    for child in owner.children():
-        for part in child if isinstance(child, nn.ModuleList) else (child,):
-            if not _is_ours(part):
-                yield part
-
-
-def _is_ours(module: nn.Module) -> bool:
-    return type(module).__module__.startswith("regard.")

@@ -63,7 +63,7 @@ class RegardForCausalLM(Wrapper, GenerationMixin):
         if labels is not None:
             check_labels(name, labels, logits.shape[:2])
             loss = token_loss(logits[:, :-1], labels[:, 1:], num_items_in_batch)
-        return CausalLMOutputWithPast(loss=loss, logits=_kept(name, logits, logits_to_keep), cache=cache)
+        return CausalLMOutputWithPast(loss=loss, logits=kept_logits(name, logits, logits_to_keep), cache=cache)
 
     def prepare_inputs_for_generation(
         self,
@@ -75,7 +75,7 @@ class RegardForCausalLM(Wrapper, GenerationMixin):
     ) -> dict[str, Any]:
         """The new tokens, the cache, and the mask as it is: our masks need no four dimensions."""
         new = input_ids if next_sequence_length is None else input_ids[:, -next_sequence_length:]
-        return {**_passed(kwargs), "input_ids": new, "attention_mask": attention_mask, "cache": cache}
+        return {**passed_on(kwargs), "input_ids": new, "attention_mask": attention_mask, "cache": cache}
 
 
 class _Writer(Wrapper, GenerationMixin):
@@ -154,7 +154,7 @@ class _Writer(Wrapper, GenerationMixin):
     ) -> dict[str, Any]:
         """The new target tokens, the cache, and the source as it was read."""
         new = input_ids if next_sequence_length is None else input_ids[:, -next_sequence_length:]
-        return {**_passed(kwargs), "decoder_input_ids": new, "attention_mask": attention_mask, "cache": cache}
+        return {**passed_on(kwargs), "decoder_input_ids": new, "attention_mask": attention_mask, "cache": cache}
 
 
 @dataclass
@@ -172,7 +172,7 @@ class SourceReader:
     """What ``generate`` takes for an encoder."""
 
     def __init__(self, writer: _Writer) -> None:
-        self._writer, self.config = writer, writer.config
+        self._writer, self.config, self.shows_attention = writer, writer.config, writer.shows_attention
 
     @called_by_transformers
     def forward(
@@ -318,7 +318,7 @@ def _all_real(tokens: Tensor, cache: Cache | None) -> Tensor:
     return tokens.new_ones(tokens.shape[0], past + tokens.shape[1], dtype=torch.bool)
 
 
-def _kept(caller: str, logits: Tensor, logits_to_keep: int | Tensor) -> Tensor:
+def kept_logits(caller: str, logits: Tensor, logits_to_keep: int | Tensor) -> Tensor:
     """The last logits, or those at the places that are named."""
     if isinstance(logits_to_keep, int) and logits_to_keep < 0:
         problem = must_be("logits_to_keep", "at least 0 (0 keeps all), or a tensor of places", logits_to_keep)
@@ -326,6 +326,6 @@ def _kept(caller: str, logits: Tensor, logits_to_keep: int | Tensor) -> Tensor:
     return logits[:, -logits_to_keep:] if isinstance(logits_to_keep, int) else logits[:, logits_to_keep]
 
 
-def _passed(options: dict[str, Any]) -> dict[str, Any]:
+def passed_on(options: dict[str, Any]) -> dict[str, Any]:
     """What ``generate`` was given for ``forward``, which refuses what it does not take."""
     return {name: value for name, value in options.items() if name != "is_first_iteration"}

@@ -67,7 +67,7 @@ def recording_of(
 def _call(layer: Layer, names: tuple[str, str], probes: Iterable[Probe]) -> Call:
     values: dict[str, np.ndarray] = {}
     for probe in probes:
-        values.update(_arrays(probe, getattr(layer.observation, probe.attribute)))
+        values.update(arrays_of(probe, getattr(layer.observation, probe.attribute)))
     mask, stored = _mask(layer)
     notes = [] if layer.index == 0 else [f"run {layer.index + 1} of this module"]
     if any(step.has_bias for step in layer.calls) and layer.via != "softmax":
@@ -89,7 +89,7 @@ def _call(layer: Layer, names: tuple[str, str], probes: Iterable[Probe]) -> Call
         mask=mask,
         mask_stored=stored,
         values=values,
-        probes={probe.attribute: _description(probe) for probe in probes},
+        probes={probe.attribute: description_of(probe) for probe in probes},
         exact=tuple(probe.attribute for probe in probes if probe.attribute not in pooled),
         pooled=pooled,
         layer=layer.number,
@@ -97,7 +97,7 @@ def _call(layer: Layer, names: tuple[str, str], probes: Iterable[Probe]) -> Call
     )
 
 
-def _arrays(probe: Probe, value: Any) -> dict[str, np.ndarray]:
+def arrays_of(probe: Probe, value: Any) -> dict[str, np.ndarray]:
     """A probe's value as named arrays: one, or one per field of its dataclass."""
     name = probe.attribute
     if is_dataclass(value):
@@ -113,7 +113,7 @@ def _array(tensor: Tensor) -> np.ndarray:
     return np.array(tensor.detach().cpu().numpy())
 
 
-def _description(probe: Probe) -> dict[str, Any]:
+def description_of(probe: Probe) -> dict[str, Any]:
     """A probe as JSON: its class and its options."""
     options = {field.name: _plain(getattr(probe, field.name)) for field in fields(probe)}  # type: ignore[arg-type]
     options.pop("name", None)

@@ -191,9 +191,55 @@ class RecurrentEncoderDecoder(nn.Module):
         check_tokens(caller, "target", target, config.vocab_size)
         if need_weights and config.attention == "none":
             raise UnsupportedError(message(caller, 'there are no weights to return: config.attention is "none".'))
-        state, memory = self._encode(source, source_keep)
-        logits, weights, _ = self._decode(target, state, memory)
+        state, memory = self.read(source, source_keep=source_keep)
+        logits, weights, _ = self.write(target, state, memory)
         return (logits, weights[:, None]) if need_weights and weights is not None else logits
+
+    def read(
+        self, source: Int[Tensor, "batch source_len"], *, source_keep: Bool[Tensor, "batch source_len"] | None = None
+    ) -> tuple[State, Memory | None]:
+        """Encode the source.
+
+        Args:
+            source: As for ``forward``.
+            source_keep: As for ``forward``.
+
+        Returns:
+            The decoder's first state, and what it may look back at: None without attention.
+
+        Raises:
+            ConfigError, ShapeError, DTypeError: as ``forward``.
+        """
+        caller, config = "RecurrentEncoderDecoder", self.config
+        check_tokens(caller, "source", source, config.source_vocab_size)
+        keep = find_keep(caller, "source_keep", source, source_keep, config.pad_id)
+        states, final = self.encoder(self.dropout(self.source_embedding(source)), keep)
+        beside = tuple(_both_ends(part)[-config.decoder_layers :] for part in final)
+        if isinstance(self.decoder, RecurrentEncoder):
+            return beside, None
+        return self.decoder.start(len(source), beside), self.decoder.remember(self.dropout(states), keep)
+
+    def write(
+        self, target: Int[Tensor, "batch length"], state: State, memory: Memory | None
+    ) -> tuple[Float[Tensor, "batch length vocab_size"], Tensor | None, State]:
+        """Go on from a state with known tokens, which are not looked at: one for a step, or several.
+
+        Args:
+            target: The tokens.
+            state: From ``read``, or the call before.
+            memory: From ``read``.
+
+        Returns:
+            Logits after each of them, the weights [batch, length, source_len] (None without attention), and the state
+            to go on from.
+        """
+        embedded, weights = self.dropout(self.target_embedding(target)), None
+        if memory is None:
+            hidden, state = self.decoder(embedded, state=state)
+            vectors = self.joined(hidden).tanh()
+        else:
+            vectors, weights, state = self.decoder(embedded, state, memory)
+        return self.output(self.dropout(vectors)), weights, state
 
     def decode(
         self,
@@ -232,13 +278,13 @@ class RecurrentEncoderDecoder(nn.Module):
         self, source: Tensor, source_keep: Tensor | None, max_new_tokens: int, num_beams: int, length_penalty: float
     ) -> list[list[Hypothesis]]:
         def advance(tokens: Tensor, parents: Tensor, state: State) -> tuple[Tensor, Tensor | None, State]:
-            logits, weights, state = self._decode(tokens[:, None], _select(state, parents), memory)
+            logits, weights, state = self.write(tokens[:, None], select_rows(state, parents), memory)
             return logits[:, 0], None if weights is None else weights[:, 0], state
 
         with torch.no_grad():
-            state, memory = self._encode(source, source_keep)
+            state, memory = self.read(source, source_keep=source_keep)
             rows = torch.arange(len(source), device=source.device).repeat_interleave(num_beams)
-            state, memory = _select(state, rows), None if memory is None else memory.repeat(num_beams)
+            state, memory = select_rows(state, rows), None if memory is None else memory.repeat(num_beams)
         config = self.config
         return beam_search(
             advance,
@@ -253,29 +299,6 @@ class RecurrentEncoderDecoder(nn.Module):
             device=source.device,
         )
 
-    def _encode(self, source: Tensor, source_keep: Tensor | None) -> tuple[State, Memory | None]:
-        """The decoder's first state, and what it may look back at."""
-        caller, config = "RecurrentEncoderDecoder", self.config
-        check_tokens(caller, "source", source, config.source_vocab_size)
-        keep = find_keep(caller, "source_keep", source, source_keep, config.pad_id)
-        states, final = self.encoder(self.dropout(self.source_embedding(source)), keep)
-        beside = tuple(_both_ends(part)[-config.decoder_layers :] for part in final)
-        if isinstance(self.decoder, RecurrentEncoder):
-            return beside, None
-        return self.decoder.start(len(source), beside), self.decoder.remember(self.dropout(states), keep)
-
-    def _decode(
-        self, tokens: Tensor, state: State, memory: Memory | None
-    ) -> tuple[Float[Tensor, "batch length vocab_size"], Tensor | None, State]:
-        """Logits after known tokens, the weights, and the state to go on from."""
-        embedded, weights = self.dropout(self.target_embedding(tokens)), None
-        if memory is None:
-            hidden, state = self.decoder(embedded, state=state)
-            vectors = self.joined(hidden).tanh()
-        else:
-            vectors, weights, state = self.decoder(embedded, state, memory)
-        return self.output(self.dropout(vectors)), weights, state
-
 
 def _both_ends(state: Tensor) -> Tensor:
     """[layers · 2, batch, half] → [layers, batch, 2 · half]: forward and backward side by side."""
@@ -283,8 +306,8 @@ def _both_ends(state: Tensor) -> Tensor:
     return state.view(layers, 2, *state.shape[1:]).transpose(1, 2).flatten(2)
 
 
-def _select(state: State, rows: Tensor) -> State:
-    """The state of some batch rows, in this order."""
+def select_rows(state: State, rows: Tensor) -> State:
+    """The state of some batch rows, in this order (beams)."""
     return (
         state.select(rows) if isinstance(state, DecoderState) else tuple(part.index_select(1, rows) for part in state)
     )

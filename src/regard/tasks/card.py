@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import regard
+from regard.tasks.architectures import ARCHITECTURE, has_attention
 from regard.tasks.registry import task_named
 from regard.tasks.report import Report
 from regard.tasks.trained import Trained
@@ -27,8 +28,10 @@ def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report:
     origin = made["from_checkpoint"] or "nothing: its first weights were drawn"
     vocabulary = "" if trained.tokenizer is None else f", vocabulary of {len(trained.tokenizer):,}"
     limit = [f"- longest text: {info.max_tokens} tokens"] if info.max_tokens else []
+    architecture = [f"- architecture: {info.details[ARCHITECTURE]}"] if ARCHITECTURE in info.details else []
     classes = [f"- classes: {', '.join(info.labels)}"] if info.labels else []
     command = f"regard predict {info.task} {task_named(info.task).takes} --model {path.parent.resolve().name}"
+    command += " --attention attention.html" if has_attention(trained.model) else ""
     lines = [
         "---",
         "library_name: regard",
@@ -40,6 +43,7 @@ def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report:
         f"A model that does `{info.task}`, trained with regard {regard.__version__}.",
         "",
         f"- kind: {config.model_type}, {weights:,} weights{vocabulary}",
+        *architecture,
         *classes,
         f"- begun from: {origin}",
         f"- learned from {made['examples']:,} examples in {made['seconds'] / 60:.1f} minutes",
@@ -59,7 +63,7 @@ def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report:
         "## Use it",
         "",
         "```",
-        f"{command} --attention attention.html",
+        command,
         "```",
         "",
         "## How it was made",

@@ -12,6 +12,7 @@ import torch
 from regard import records
 from regard.errors import ConfigError, message
 from regard.hf import RegardEncoderConfig, RegardForSequenceClassification
+from regard.tasks.architectures import ARCHITECTURE, CLASSIFIERS, TRANSFORMER, Architecture
 from regard.tasks.encoding import batched, collate, encode
 from regard.tasks.report import Example, Report
 from regard.tasks.task import Preset, Task, fitting
@@ -50,6 +51,8 @@ class Classify(Task[Labelled, Class]):
     name: ClassVar[str] = "classify"
     summary: ClassVar[str] = "texts into classes: sentiment, topics, pairs"
     auto: ClassVar[str] = "AutoModelForSequenceClassification"
+    choices: ClassVar[Mapping[str, Any]] = {ARCHITECTURE: TRANSFORMER}
+    architectures: ClassVar[Mapping[str, Architecture]] = CLASSIFIERS
     pairs: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Preset]] = {
         "tiny": Preset(
@@ -57,18 +60,30 @@ class Classify(Task[Labelled, Class]):
             vocab_size=2000,
             training={"batch_rows": 32, "learning_rate": 2e-3, "warmup": 50, "epochs": 10, "patience": 3},
             max_tokens=256,
+            others={
+                "bilstm": {"embed_dim": 64, "hidden_dim": 52, "num_layers": 1},
+                "cnn": {"embed_dim": 64, "num_filters": 64},
+            },
         ),
         "small": Preset(
             {**_SHAPE, "embed_dim": 128, "num_heads": 4, "num_layers": 2, "ff_dim": 256, "dropout_p": 0.3},
             vocab_size=8000,
             training={"batch_rows": 50, "learning_rate": 1e-3, "warmup": 100, "epochs": 15, "patience": 4},
             max_tokens=512,
+            others={
+                "bilstm": {"embed_dim": 128, "hidden_dim": 148, "num_layers": 1},
+                "cnn": {"embed_dim": 128, "num_filters": 214},
+            },
         ),
         "base": Preset(
             {**_SHAPE, "embed_dim": 256, "num_heads": 8, "num_layers": 4, "ff_dim": 1024, "dropout_p": 0.3},
             vocab_size=16000,
             training={"batch_rows": 64, "learning_rate": 5e-4, "warmup": 400, "epochs": 15, "patience": 4},
             max_tokens=512,
+            others={
+                "bilstm": {"embed_dim": 256, "hidden_dim": 288, "num_layers": 2},
+                "cnn": {"embed_dim": 256, "num_filters": 1068},
+            },
         ),
     }
     fine_tuning: ClassVar[Mapping[str, Any]] = {**Task.fine_tuning, "batch_rows": 32, "epochs": 3}
@@ -93,8 +108,11 @@ class Classify(Task[Labelled, Class]):
         return {"labels": distinct_labels([example.label for example in examples])}
 
     def new_model(self, preset: Preset, tokenizer: Any, details: Mapping[str, Any]) -> Any:
-        """An encoder, and a linear map of the mean of its states."""
-        settings = {**preset.settings_for(tokenizer), **named_classes(details["labels"])}
+        """An encoder, and a linear map of the mean of its states; or an LSTM from both ends, or convolutions."""
+        chosen = details[ARCHITECTURE]
+        settings = {**preset.settings_for(tokenizer, chosen), **named_classes(details["labels"])}
+        if chosen != TRANSFORMER:
+            return self.architectures[chosen].new(settings)
         return RegardForSequenceClassification(RegardEncoderConfig(**settings))
 
     def data(self, trained: Trained, examples: Examples[Labelled], *, seed: int = 0) -> tuple[TrainData, int]:

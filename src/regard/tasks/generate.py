@@ -13,6 +13,7 @@ import torch
 from regard import records
 from regard.hf import RegardDecoderConfig, RegardForCausalLM
 from regard.hf.loading import quiet
+from regard.tasks.architectures import ARCHITECTURE, LANGUAGE_MODELS, TRANSFORMER, Architecture
 from regard.tasks.encoding import collate
 from regard.tasks.report import Example, Report
 from regard.tasks.task import Preset, Task
@@ -49,6 +50,8 @@ class Generate(Task[str, Continuation]):
     name: ClassVar[str] = "generate"
     summary: ClassVar[str] = "text that goes on as yours does"
     auto: ClassVar[str] = "AutoModelForCausalLM"
+    choices: ClassVar[Mapping[str, Any]] = {ARCHITECTURE: TRANSFORMER}
+    architectures: ClassVar[Mapping[str, Architecture]] = LANGUAGE_MODELS
     fewest: ClassVar[int] = 1
     presets: ClassVar[Mapping[str, Preset]] = {
         "tiny": Preset(
@@ -56,18 +59,30 @@ class Generate(Task[str, Continuation]):
             vocab_size=2000,
             training={**_TRAINING, "batch_tokens": 2048, "learning_rate": 2e-3, "warmup": 100, "epochs": 3},
             max_tokens=128,
+            others={
+                "lstm": {"embed_dim": 128, "hidden_dim": 244, "num_layers": 1},
+                "cnn": {"embed_dim": 128, "kernel_size": 3, "num_layers": 6, "gated": False},
+            },
         ),
         "small": Preset(
             {**_SHAPE, "embed_dim": 192, "num_heads": 6, "num_layers": 4, "ff_dim": 768, "dropout_p": 0.1},
             vocab_size=4000,
             training={**_TRAINING, "batch_tokens": 4096, "learning_rate": 2e-3, "warmup": 100, "epochs": 5},
             max_tokens=256,
+            others={
+                "lstm": {"embed_dim": 192, "hidden_dim": 348, "num_layers": 2},
+                "cnn": {"embed_dim": 192, "kernel_size": 3, "num_layers": 7, "gated": True},
+            },
         ),
         "base": Preset(
             {**_SHAPE, "embed_dim": 384, "num_heads": 6, "num_layers": 6, "ff_dim": 1536, "dropout_p": 0.2},
             vocab_size=8000,
             training={**_TRAINING, "batch_tokens": 8192, "learning_rate": 1e-3, "warmup": 200, "epochs": 10},
             max_tokens=512,
+            others={
+                "lstm": {"embed_dim": 384, "hidden_dim": 864, "num_layers": 2},
+                "cnn": {"embed_dim": 384, "kernel_size": 4, "num_layers": 8, "gated": True},
+            },
         ),
     }
     fine_tuning: ClassVar[Mapping[str, Any]] = {**Task.fine_tuning, "batch_tokens": 2048, "epochs": 3}
@@ -90,7 +105,10 @@ class Generate(Task[str, Continuation]):
         return iter(examples)
 
     def new_model(self, preset: Preset, tokenizer: Any, details: Mapping[str, Any]) -> Any:
-        """A decoder with rotary positions, which have no longest text."""
+        """A decoder with rotary positions, which have no longest text; or an LSTM, or causal convolutions."""
+        chosen = details[ARCHITECTURE]
+        if chosen != TRANSFORMER:
+            return self.architectures[chosen].new(preset.settings_for(tokenizer, chosen))
         return RegardForCausalLM(RegardDecoderConfig(**preset.settings_for(tokenizer)))
 
     def data(self, trained: Trained, examples: Examples[str], *, seed: int = 0) -> tuple[TrainData, int]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 from regard import records
+from regard.tasks.architectures import ARCHITECTURE, TRANSFORMER, Architecture, architecture_of
 from regard.tasks.report import Report
 from regard.tasks.trained import TaskInfo, Trained
 from regard.text import Examples, ReadOptions, same_input, split
@@ -23,18 +24,21 @@ class Preset:
     """Sizes of a model, and how it is trained.
 
     Args:
-        model: Settings of the model.
+        model: Settings of the Transformer.
         training: Settings of the training, as ``TrainSettings`` takes them.
         vocab_size: Of the tokenizer that is trained with it; 0 where there is none.
         max_tokens: The longest text, special tokens included; 0 where there is none.
+        others: Settings of the other architectures, by name. With this vocabulary each has as many weights as the
+            Transformer, within 3 %.
     """
 
     model: Mapping[str, Any]
     training: Mapping[str, Any]
     vocab_size: int = 0
     max_tokens: int = 0
+    others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def settings_for(self, tokenizer: Any) -> dict[str, Any]:
+    def settings_for(self, tokenizer: Any, architecture: str = TRANSFORMER) -> dict[str, Any]:
         """Settings of a model whose tokens are those of a tokenizer, or that has none."""
         if tokenizer is None:
             return dict(self.model)
@@ -43,6 +47,9 @@ class Preset:
             "bos_id": tokenizer.bos_token_id,
             "eos_id": tokenizer.eos_token_id,
         }
+        if architecture != TRANSFORMER:
+            sizes = {"dropout_p": self.model["dropout_p"], **self.others[architecture]}
+            return {**sizes, **ids, "vocab_size": len(tokenizer)}
         return {**self.model, **ids, "max_len": self.max_tokens, "vocab_size": len(tokenizer)}
 
 
@@ -60,6 +67,7 @@ class Task(ABC, Generic[E, P]):
         lines: Whether every line of a file is an input on the command line, or the whole file is one.
         tokenizer: What kind suits it; None where it neither reads nor writes text.
         choices: What else its training may be asked, by name, with what is done when nobody asks.
+        architectures: What a new model may be beside the Transformer, by name; ``choices`` then has "architecture".
         fewest: Examples, below which none can be held out.
         presets: Sizes by name.
         fine_tuning: Settings of a training that goes on from a checkpoint.
@@ -73,6 +81,7 @@ class Task(ABC, Generic[E, P]):
     lines: ClassVar[bool] = True
     tokenizer: ClassVar[str | None] = "bpe"
     choices: ClassVar[Mapping[str, Any]] = {}
+    architectures: ClassVar[Mapping[str, Architecture]] = {}
     fewest: ClassVar[int] = 10
     presets: ClassVar[Mapping[str, Preset]]
     fine_tuning: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-5, "warmup": 100, "schedule": "linear"}
@@ -120,7 +129,7 @@ class Task(ABC, Generic[E, P]):
         Raises:
             ConfigError: it is no model for this task.
         """
-        return {}
+        return {ARCHITECTURE: architecture_of(model, self.architectures)} if self.architectures else {}
 
     @abstractmethod
     def data(self, trained: Trained, examples: Examples[E], *, seed: int = 0) -> tuple[TrainData, int]:

@@ -14,6 +14,7 @@ import torch
 
 from regard.errors import ConfigError, all_problems, message, missing_extra, must_be
 from regard.hf.loading import load_with_head, quiet
+from regard.tasks.architectures import ARCHITECTURE, TRANSFORMER, check_architecture
 from regard.tasks.card import write_card
 from regard.tasks.registry import task_named
 from regard.tasks.report import Report
@@ -94,6 +95,7 @@ def train(
     _check_place(out, resume=resume)
     sizes = _preset(chosen, preset)
     asked = {name: settings.pop(name) for name in chosen.choices if name in settings}
+    check_architecture(asked, chosen.architectures, checkpoint=model)
     plan = _plan(chosen, sizes, settings, fine_tuned=model is not None)
     examples = chosen.read(data, options)
     told.note(examples.report())
@@ -102,7 +104,7 @@ def train(
     begun = resume and (out / "task.json").is_file()
     if begun:
         trained = load(out, task=task)
-        _check_asked(trained, asked)
+        _check_asked({**chosen.choices, **trained.info.details}, asked)
     else:
         trained = _begin(chosen, learned, sizes, model, tokenizer, options, {**chosen.choices, **asked})
     objective = chosen.objective(trained, label_smoothing=plan.label_smoothing)
@@ -164,9 +166,8 @@ def _check_place(out: Path, *, resume: bool) -> None:
         raise ConfigError(message("train", must_be("out", "a new or an empty folder", f"{out}"), hint=hint))
 
 
-def _check_asked(trained: Trained, asked: Mapping[str, Any]) -> None:
+def _check_asked(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     """What was chosen when a training began cannot be chosen anew."""
-    kept = trained.info.details
     problems = [
         f"{name} was {kept.get(name)!r}, and is {value!r} now."
         for name, value in asked.items()
@@ -239,7 +240,9 @@ def _begin(
         tokenizer = None
         if task.tokenizer is not None:
             kind = task.tokenizer if kind == "auto" else kind
-            tokenizer = new_tokenizer(task.texts(examples), kind=kind, size=sizes.vocab_size, pairs=task.pairs)
+            # Only the Transformer tells two texts apart by segments; to the others the end between them does.
+            segments = task.pairs and details.get(ARCHITECTURE, TRANSFORMER) == TRANSFORMER
+            tokenizer = new_tokenizer(task.texts(examples), kind=kind, size=sizes.vocab_size, pairs=segments)
         network = task.new_model(sizes, tokenizer, {**details, "labels": labels})
         limit, name = sizes.max_tokens, "new"
     else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from regard import records
+from regard.tasks.architectures import ARCHITECTURE, TRANSFORMER, TRANSLATORS, Architecture
 from regard.tasks.report import Example, Report
 from regard.tasks.task import Preset, Task
 from regard.tasks.trained import Trained
@@ -17,6 +18,15 @@ from regard.train.metrics import bleu, chrf
 from regard.train.objective import NextToken
 
 _TRAINING = {"label_smoothing": 0.1}
+
+
+def _recurrent(layers: int, widths: Mapping[str, tuple[int, int]]) -> dict[str, Mapping[str, Any]]:
+    """Settings of the recurrent architectures: of each the widths of embeddings and of the decoder's state."""
+    depth = {"encoder_layers": layers, "decoder_layers": layers}
+    return {
+        name: {"embed_dim": embed_dim, "hidden_dim": hidden_dim, **depth}
+        for name, (embed_dim, hidden_dim) in widths.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -41,12 +51,25 @@ class Translate(Task[TextPair, Translation]):
     name: ClassVar[str] = "translate"
     summary: ClassVar[str] = "texts from one language to another"
     auto: ClassVar[str] = "AutoModelForSeq2SeqLM"
+    choices: ClassVar[Mapping[str, Any]] = {ARCHITECTURE: TRANSFORMER}
+    architectures: ClassVar[Mapping[str, Architecture]] = TRANSLATORS
     presets: ClassVar[Mapping[str, Preset]] = {
         "tiny": Preset(
             {"embed_dim": 128, "num_heads": 4, "num_layers": 2, "ff_dim": 256, "dropout_p": 0.1},
             vocab_size=4000,
             training={**_TRAINING, "batch_tokens": 2000, "learning_rate": 2e-3, "warmup": 200, "epochs": 10},
             max_tokens=256,
+            others=_recurrent(
+                1,
+                {
+                    "lstm": (96, 196),
+                    "lstm-additive": (88, 176),
+                    "lstm-dot": (88, 184),
+                    "gru": (104, 204),
+                    "gru-additive": (96, 180),
+                    "gru-dot": (96, 192),
+                },
+            ),
         ),
         "small": Preset(
             {"embed_dim": 256, "num_heads": 8, "num_layers": 3, "ff_dim": 1024, "dropout_p": 0.3},
@@ -60,6 +83,17 @@ class Translate(Task[TextPair, Translation]):
                 "epochs": 30,
             },
             max_tokens=512,
+            others=_recurrent(
+                2,
+                {
+                    "lstm": (208, 416),
+                    "lstm-additive": (192, 396),
+                    "lstm-dot": (200, 396),
+                    "gru": (232, 456),
+                    "gru-additive": (216, 428),
+                    "gru-dot": (216, 440),
+                },
+            ),
         ),
         "base": Preset(
             {"embed_dim": 512, "num_heads": 8, "num_layers": 6, "ff_dim": 2048, "dropout_p": 0.1},
@@ -72,6 +106,17 @@ class Translate(Task[TextPair, Translation]):
                 "epochs": 20,
             },
             max_tokens=512,
+            others=_recurrent(
+                2,
+                {
+                    "lstm": (584, 1172),
+                    "lstm-additive": (544, 1100),
+                    "lstm-dot": (552, 1112),
+                    "gru": (648, 1308),
+                    "gru-additive": (608, 1208),
+                    "gru-dot": (616, 1232),
+                },
+            ),
         ),
     }
     fine_tuning: ClassVar[Mapping[str, Any]] = {**Task.fine_tuning, "batch_tokens": 2000, "epochs": 3}
@@ -93,8 +138,11 @@ class Translate(Task[TextPair, Translation]):
             yield example.target
 
     def new_model(self, preset: Preset, tokenizer: Any, details: Mapping[str, Any]) -> Any:
-        """The Transformer, with one table of embeddings."""
-        return new_writer(preset, tokenizer)
+        """The Transformer, with one table of embeddings; or a recurrent encoder–decoder."""
+        chosen = details[ARCHITECTURE]
+        if chosen == TRANSFORMER:
+            return new_writer(preset, tokenizer)
+        return self.architectures[chosen].new(preset.settings_for(tokenizer, chosen))
 
     def data(self, trained: Trained, examples: Examples[TextPair], *, seed: int = 0) -> tuple[TrainData, int]:
         """Ids of source and target."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regard import records
+from regard.tasks.architectures import check_attention
 from regard.tasks.registry import task_named
 from regard.tasks.report import Report
 from regard.tasks.trained import Trained, load
@@ -64,10 +65,12 @@ def observe(model: Trained | str | Path, given: Any, **options: Any) -> tuple[An
         The prediction, and a recording that ``regard.look`` and ``regard.view`` show.
 
     Raises:
-        ConfigError, FormatError: there is no such model.
+        ConfigError, FormatError: there is no such model, or it has no attention.
     """
     trained = _trained(model)
-    return task_named(trained.info.task).observe(trained, given, **options)
+    task = task_named(trained.info.task)
+    check_attention(trained.model, task.architectures)
+    return task.observe(trained, given, **options)
 
 
 def _trained(model: Trained | str | Path) -> Trained:

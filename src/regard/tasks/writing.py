@@ -9,9 +9,14 @@ from typing import Any
 import torch
 
 from regard import records
-from regard.hf import RegardForConditionalGeneration, RegardSeq2SeqConfig
+from regard.hf import (
+    RegardForConditionalGeneration,
+    RegardRecurrentForConditionalGeneration,
+    RegardSeq2SeqConfig,
+)
 from regard.hf.loading import quiet
 from regard.hf.models import shifted_right
+from regard.lens.from_weights import recording_from_weights
 from regard.tasks.encoding import batched, collate, encode
 from regard.tasks.task import Preset, fitting
 from regard.tasks.trained import Trained
@@ -93,11 +98,33 @@ def observe_writing(trained: Trained, source: str, **options: Any) -> tuple[Writ
     target = continuation(trained.tokenizer, ids)
     passed = {name: value for name, value in inputs.items() if name != "token_type_ids"}
 
+    if isinstance(trained.model, RegardRecurrentForConditionalGeneration):
+        return written, _aligned(trained, passed, ids, [(read, target)])
+
     def run() -> None:
         trained.model(**passed, decoder_input_ids=torch.tensor([ids]), use_cache=False)
 
     length = max(len(read.tokens), len(ids))
     return written, watched(trained, run, [(read, target)], length=length)
+
+
+@torch.no_grad()
+def _aligned(
+    trained: Trained,
+    inputs: Mapping[str, torch.Tensor],
+    ids: Sequence[int],
+    sequences: Sequence[Sequence[records.Sequence]],
+) -> records.Recording:
+    """Where a recurrent decoder looked for the token after each: it returns what a watch cannot see."""
+    weights = trained.model.alignments(decoder_input_ids=torch.tensor([ids]), **inputs)
+    return recording_from_weights(
+        weights[:, None],
+        name="decoder.cross",
+        kind="cross",
+        sequences=sequences,
+        model_name=trained.name,
+        architecture=type(trained.model).__name__,
+    )
 
 
 @torch.no_grad()
