@@ -12,6 +12,7 @@ PEOPLE = {"en": ("Anna", "Boris", "Clara", "David"), "zh": ("小王", "老李", 
 PLACES = {"en": ("garden", "kitchen", "attic"), "zh": ("花园", "厨房", "阁楼")}
 TOLD = {"en": "{} is in the {}. ", "zh": "{}在{}里。"}
 ASKED = {"en": "Where is {}?", "zh": "{}在哪里？"}
+FILLER = {"en": "The weather is fine. ", "zh": "今天天气很好。"}
 
 
 def story(draw: random.Random, language: str) -> tuple[str, str, str]:
@@ -25,19 +26,21 @@ def story(draw: random.Random, language: str) -> tuple[str, str, str]:
 draw = random.Random(0)
 lines = []
 for number in range(400):
-    context, question, answer = story(draw, ("en", "zh")[number % 2])
+    language = ("en", "zh")[number % 2]
+    context, question, answer = story(draw, language)
+    context = draw.randrange(4) * FILLER[language] + context
     lines.append(json.dumps({"context": context, "question": question, "answer": answer}, ensure_ascii=False))
 Path("questions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-options = {"preset": "tiny", "steps": 200, "learning_rate": 4e-3, "warmup": 20}
+options = {"preset": "tiny", "steps": 250, "learning_rate": 4e-3, "warmup": 20}
 outcome = train("answer", "questions.jsonl", "model", **options)
 report = evaluate("model", "questions.jsonl")
 print(report)
 assert report.figures["exact_match"] > 0.9
 
-for language, filler in (("en", "The weather is fine. "), ("zh", "今天天气很好。")):
+for language in FILLER:
     context, question, answer = story(draw, language)
-    (found,) = predict("model", [(question, 100 * filler + context)])
+    (found,) = predict("model", [(question, 100 * FILLER[language] + context)])
     print(f"{question} {found.text}, from character {found.start}")
     assert found.text == answer
 

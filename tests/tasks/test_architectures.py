@@ -208,8 +208,8 @@ def test_a_checkpoint_keeps_its_architecture(trained, tmp_path):
 @pytest.mark.parametrize("name", ["bilstm", "cnn"])
 def test_pairs_are_read_one_after_another(name, tmp_path):
     lines = [
-        f"{label}\tthe film\t{text}"
-        for label, text in itertools.islice(itertools.cycle((("pos", "好"), ("neg", "差"))), 40)
+        f"{label}\tthe film {number // 4}\t{text}"
+        for number, (label, text) in enumerate(itertools.islice(itertools.cycle((("pos", "好"), ("neg", "差"))), 40))
     ]
     path = tmp_path / "pairs.tsv"
     path.write_text("label\ttext\tpair\n" + "\n".join(lines) + "\n", encoding="utf-8")
