@@ -224,9 +224,10 @@ class EncoderTagger(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
+        need_config("EncoderTagger", config, EncoderConfig)
         self.config = config
         self.text = TextEncoder(config)
-        self.classes = nn.Linear(config.embed_dim, config.num_classes)
+        self.classes = nn.Linear(config.embed_dim, config.num_classes, bias=config.bias)
 
     def forward(
         self,
@@ -236,6 +237,7 @@ class EncoderTagger(nn.Module):
         segments: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length num_classes"]:
         """Classify; arguments as for ``TextEncoder``. What is said of padding means nothing."""
+        check_tokens("EncoderTagger", "tokens", tokens, self.config.vocab_size)
         logits: Tensor = self.classes(self.text(tokens, keep=keep, segments=segments))
         return logits
 

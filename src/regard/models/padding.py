@@ -71,7 +71,7 @@ def find_keep(
 
 
 def _check_cache(caller: str, kv_cache: object) -> None:
-    if not isinstance(kv_cache, KeyValueCache | None):
+    if kv_cache is not None and not isinstance(kv_cache, KeyValueCache):
         raise DTypeError(message(caller, must_be("kv_cache", "a KeyValueCache", f"a {type(kv_cache).__name__}")))
 
 

@@ -235,33 +235,38 @@ class MultiHeadAttention(nn.Module):
         places: Places | None = None,
     ) -> Heads:
         """Project, split into heads and place: everything before attention itself. Arguments as for a call."""
-        _check("query", query, self.query)
-        if not isinstance(kv_cache, LayerCache | None):
+        to_queries = self.query
+        _check("query", query, to_queries)
+        if kv_cache is not None and not isinstance(kv_cache, LayerCache):
             problem = must_be("kv_cache", "the LayerCache of one layer", f"a {type(kv_cache).__name__}")
             raise DTypeError(message("MultiHeadAttention", problem, hint="KeyValueCache().layer(index) is one"))
         if places is not None:
             _need_rows(places, query)
-        queries = split(self.query(query), self.num_heads)
+        queries = split(to_queries(query), self.num_heads)
         if kv_cache is not None and kv_cache.source is not None:
             return Heads(queries, *kv_cache.source, None, "end", 0)
         if key is not None and key is not query:
             return self._heads_of_two(queries, key, value, kv_cache)
-        _check("key", query, self.key)
+        to_keys, to_values, positions = self.key, self.value, self.positions
         value = query if value is None else value
-        _check("value", value, self.value)
-        keys, values = split(self.key(query), self.num_kv_heads), split(self.value(value), self.num_kv_heads)
+        # the query, which is the key and mostly the value, too, has been looked at: only widths may differ
+        if to_keys.in_features != query.shape[2]:
+            _check("key", query, to_keys)
+        if value is not query or to_values.in_features != query.shape[2]:
+            _check("value", value, to_values)
+        keys, values = split(to_keys(query), self.num_kv_heads), split(to_values(value), self.num_kv_heads)
         start = 0 if kv_cache is None else kv_cache.length
-        if isinstance(self.positions, Rotary):
+        if isinstance(positions, Rotary):
             if places is None:
-                turns = self.positions.turns_from(start, query.shape[1], dtype=queries.dtype, device=query.device)
+                turns = positions.turns_from(start, query.shape[1], dtype=queries.dtype, device=query.device)
             else:
-                turns = places.turns(self.positions, queries.dtype)
-            queries, keys = self.positions.turn(queries, turns), self.positions.turn(keys, turns)
+                turns = places.turns(positions, queries.dtype)
+            queries, keys = positions.turn(queries, turns), positions.turn(keys, turns)
         kv_start = 0
         if kv_cache is not None:
             keys, values, kv_start = kv_cache.append(keys, values)
-        if places is not None and isinstance(self.positions, ALiBi | RelativeBias):
-            return Heads(queries, keys, values, places.bias(self.positions), start, kv_start)
+        if places is not None and isinstance(positions, ALiBi | RelativeBias):
+            return Heads(queries, keys, values, places.bias(positions), start, kv_start)
         bias = self._bias(start, query.shape[1], kv_start, keys.shape[2], device=query.device)
         return Heads(queries, keys, values, bias, start, kv_start)
 
