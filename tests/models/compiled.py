@@ -73,7 +73,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int, int], tuple[Tens
     "encoder-decoder": (lambda: Seq2Seq(EncoderDecoderConfig(**TINY)), pair),
     "classifier": (lambda: EncoderClassifier(EncoderConfig(**TINY, positions="learned")), text),
     "masked": (lambda: MaskedLM(EncoderConfig(**TINY, positions="relative")), text),
-    "tagger": (lambda: EncoderTagger(EncoderConfig(**TINY, num_segments=2)), text),
+    "tagger": (lambda: EncoderTagger(EncoderConfig(**TINY)), text),
     "spans": (lambda: EncoderForSpans(EncoderConfig(**TINY, positions="alibi")), text),
     "vision": (lambda: VisionClassifier(VisionConfig(**IMAGES)), images),
     "captions": (lambda: CaptionModel(VisionConfig(**IMAGES)), described),
