@@ -34,6 +34,7 @@ from regard.tasks.training import new_tokenizer
 from regard.tasks.translate import Translate
 from regard.text import ReadOptions, read_pairs
 from regard.train.data import TrainData
+from regard.train.objective import NextToken
 from regard.train.settings import TrainSettings
 from regard.train.trainer import RegardTrainer
 from regard.train.watcher import Watcher
@@ -48,15 +49,16 @@ def prepared(data: Path, folder: Path, preset: str) -> tuple[Trained, TrainData,
     sizes = task.presets[preset]
     tokenizer = new_tokenizer(task.texts(pairs), kind="bpe", size=sizes.vocab_size, pairs=False)
     torch.manual_seed(SEED)
-    info = info_of(task, tokenizer, max_tokens=sizes.max_tokens, labels=(), options=ReadOptions(), details={})
-    trained = Trained(task.new_model(sizes, tokenizer, {}), tokenizer, info, "new")
+    details = dict(task.choices)
+    info = info_of(task, tokenizer, max_tokens=sizes.max_tokens, labels=(), options=ReadOptions(), details=details)
+    trained = Trained(task.new_model(sizes, tokenizer, details), tokenizer, info, "new")
     return trained, task.data(trained, pairs)[0], task.data(trained, pairs.select(range(VALID)))[0]
 
 
 def trainer_of(model: nn.Module, data: TrainData, valid: TrainData, steps: int, folder: Path) -> RegardTrainer:
     """The trainer with the settings of the preset."""
     settings = TrainSettings(**{**Translate.presets["small"].training, "epochs": None}, steps=steps, precision="bf16")
-    objective = Translate().objective(label_smoothing=settings.label_smoothing)
+    objective = NextToken(settings.label_smoothing)
     return RegardTrainer(
         model, data=data, valid=valid, objective=objective, settings=settings, folder=folder, watcher=Watcher()
     )
