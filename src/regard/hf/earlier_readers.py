@@ -10,7 +10,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from regard.hf.earlier_config import RegardConvolutionalEncoderConfig, RegardRecurrentEncoderConfig
 from regard.hf.earlier_wrapper import EarlierWrapper
-from regard.hf.keywords import called_by_transformers
+from regard.hf.keywords import called_by_transformers, keep_of
 from regard.hf.losses import class_loss
 from regard.models import RecurrentClassifier, TextCNN
 
@@ -37,7 +37,7 @@ class _Classifier(EarlierWrapper):
         Raises:
             ConfigError, ShapeError, DTypeError: an argument does not fit, or is none that can be honoured.
         """
-        logits = self.model(input_ids, keep=None if attention_mask is None else attention_mask != 0)
+        logits = self.model(input_ids, keep=keep_of(attention_mask))
         loss = None if labels is None else class_loss(self, logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss=loss, logits=logits)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
-from transformers import Cache, GenerationMixin
+from torch import nn
 
 from regard.errors import ConfigError, UnsupportedError, message, must_be
 from regard.hf.state_cache import StateCache
 from regard.hf.wrapper import Wrapper
-from regard.hf.writers import passed_on
+from regard.hf.writers import RegardGenerationMixin
 
 
 class EarlierWrapper(Wrapper):
@@ -44,7 +43,7 @@ class EarlierWrapper(Wrapper):
         return table
 
 
-class StateWriter(EarlierWrapper, GenerationMixin):
+class StateWriter(EarlierWrapper, RegardGenerationMixin):
     """A wrapper of a model that goes on from a state."""
 
     _is_stateful = True  # what was written cannot be taken back: transformers refuses assistants
@@ -52,19 +51,6 @@ class StateWriter(EarlierWrapper, GenerationMixin):
     def new_cache(self) -> StateCache:
         """An empty state."""
         raise NotImplementedError
-
-    def prepare_inputs_for_generation(
-        self,
-        input_ids: Tensor,
-        next_sequence_length: int | None = None,
-        cache: Cache | None = None,
-        attention_mask: Tensor | None = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """The new tokens, and the state before them."""
-        new = input_ids if next_sequence_length is None else input_ids[:, -next_sequence_length:]
-        name = "decoder_input_ids" if self.config.is_encoder_decoder else "input_ids"
-        return {**passed_on(kwargs), name: new, "attention_mask": attention_mask, "cache": cache}
 
     def _prepare_cache_for_generation(  # type: ignore[override]  # it says bool, and returns nothing
         self,

@@ -16,7 +16,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from regard.hf.earlier_config import RegardConvolutionalDecoderConfig, RegardRecurrentDecoderConfig
 from regard.hf.earlier_wrapper import StateWriter
 from regard.hf.keywords import called_by_transformers
-from regard.hf.losses import check_labels, token_loss
+from regard.hf.losses import labelled_loss
 from regard.hf.state_cache import StateCache, check_cache
 from regard.hf.writers import kept_logits
 from regard.models import ConvolutionalLM, RecurrentLM
@@ -64,10 +64,7 @@ class _LanguageModel(StateWriter):
         logits, state = self.model.step(input_ids, None if kept is None else kept.state, keep=keep)
         if kept is not None:
             kept.put(state, tokens=length)
-        loss = None
-        if labels is not None:
-            check_labels(name, labels, logits.shape[:2])
-            loss = token_loss(logits[:, :-1], labels[:, 1:], num_items_in_batch)
+        loss = labelled_loss(name, logits, labels, num_items_in_batch, shift=True)
         return CausalLMOutputWithPast(loss=loss, logits=kept_logits(name, logits, logits_to_keep), cache=kept)
 
 

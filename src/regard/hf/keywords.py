@@ -81,6 +81,11 @@ def _refusal(name: str, value: Any, taken: tuple[str, ...]) -> str:
     return must_be(name, f"one of {', '.join(taken)}", "none of them")
 
 
+def keep_of(attention_mask: Tensor | None) -> Tensor | None:
+    """The mask of transformers as our models take it: True for a real token; None where nothing is said."""
+    return None if attention_mask is None else attention_mask != 0
+
+
 def segments_of(model: Any, token_type_ids: Tensor | None) -> Tensor | None:
     """The segments of a text, for a model that tells any apart.
 

@@ -121,6 +121,43 @@ def token_loss(
     return loss
 
 
+def labelled_loss(
+    caller: str,
+    logits: Float[Tensor, "batch length vocab_size"],
+    labels: Int[Tensor, "batch length"] | None,
+    num_items: Any = None,
+    *,
+    shift: bool = False,
+) -> Float[Tensor, ""] | None:
+    """What a model returns for its loss: ``token_loss``, or None where nobody said what should be.
+
+    Args:
+        caller: The model, for messages.
+        logits: Of every token.
+        labels: What each should be; −100 is not counted.
+        num_items: As for ``token_loss``.
+        shift: Whether the labels are the tokens that were read, each of which the one before should say.
+
+    Raises:
+        ShapeError: the labels are of another shape than the tokens.
+    """
+    if labels is None:
+        return None
+    check_labels(caller, labels, logits.shape[:2])
+    return token_loss(logits[:, :-1], labels[:, 1:], num_items) if shift else token_loss(logits, labels, num_items)
+
+
+def decoder_inputs(model: Any, labels: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
+    """``shifted_right`` as a model's configuration has it.
+
+    Raises:
+        ShapeError: the labels are no [batch, length].
+    """
+    if labels.dim() != 2:
+        check_labels(type(model).__name__, labels, ("batch", "length"))
+    return shifted_right(labels, start=model.config.decoder_start_token_id, pad_id=model.config.pad_id)
+
+
 def shifted_right(
     labels: Int[Tensor, "batch length"], *, start: int, pad_id: int | None
 ) -> Int[Tensor, "batch length"]:

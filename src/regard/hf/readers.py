@@ -17,8 +17,8 @@ from transformers.modeling_outputs import (
 
 from regard.errors import ConfigError, message, must_be
 from regard.hf.config import RegardEncoderConfig, RegardVisionConfig
-from regard.hf.keywords import called_by_transformers, segments_of
-from regard.hf.losses import check_labels, class_loss, span_loss, token_loss
+from regard.hf.keywords import called_by_transformers, keep_of, segments_of
+from regard.hf.losses import class_loss, labelled_loss, span_loss
 from regard.hf.wrapper import Wrapper
 from regard.models import (
     EncoderClassifier,
@@ -55,7 +55,7 @@ class RegardTextEncoder(Wrapper):
     ) -> BaseModelOutput:
         """States of all tokens, as ``last_hidden_state``; arguments as for the heads."""
         segments = segments_of(self, token_type_ids)
-        return BaseModelOutput(self.model.text(input_ids, keep=_keep(attention_mask), segments=segments))
+        return BaseModelOutput(self.model.text(input_ids, keep=keep_of(attention_mask), segments=segments))
 
 
 class RegardForSequenceClassification(Wrapper):
@@ -86,7 +86,7 @@ class RegardForSequenceClassification(Wrapper):
         Raises:
             ConfigError, ShapeError, DTypeError: an argument does not fit, or is none that can be honoured.
         """
-        logits = self.model(input_ids, keep=_keep(attention_mask), segments=segments_of(self, token_type_ids))
+        logits = self.model(input_ids, keep=keep_of(attention_mask), segments=segments_of(self, token_type_ids))
         loss = None if labels is None else class_loss(self, logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
@@ -124,7 +124,7 @@ class RegardForQuestionAnswering(Wrapper):
         if (start_positions is None) != (end_positions is None):
             missing = "start_positions" if start_positions is None else "end_positions"
             raise ConfigError(message(name, must_be(missing, "given where the other end of the answer is", None)))
-        spans = self.model(input_ids, keep=_keep(attention_mask), segments=segments_of(self, token_type_ids))
+        spans = self.model(input_ids, keep=keep_of(attention_mask), segments=segments_of(self, token_type_ids))
         loss = None
         if start_positions is not None and end_positions is not None:
             first = span_loss(name, "start_positions", spans.start, start_positions, num_items_in_batch)
@@ -148,11 +148,8 @@ class RegardForTokenClassification(Wrapper):
         num_items_in_batch: Any = None,
     ) -> TokenClassifierOutput:
         """Logits of the classes of every token, and with ``labels`` (−100 is left out) the loss; arguments as above."""
-        logits = self.model(input_ids, keep=_keep(attention_mask), segments=segments_of(self, token_type_ids))
-        loss = None
-        if labels is not None:
-            check_labels(type(self).__name__, labels, logits.shape[:2])
-            loss = token_loss(logits, labels, num_items_in_batch)
+        logits = self.model(input_ids, keep=keep_of(attention_mask), segments=segments_of(self, token_type_ids))
+        loss = labelled_loss(type(self).__name__, logits, labels, num_items_in_batch)
         return TokenClassifierOutput(loss=loss, logits=logits)
 
 
@@ -172,11 +169,8 @@ class RegardForMaskedLM(Wrapper):
         num_items_in_batch: Any = None,
     ) -> MaskedLMOutput:
         """Logits of the word at every place, and with ``labels`` (−100 is left out) the loss; arguments as above."""
-        logits = self.model(input_ids, keep=_keep(attention_mask), segments=segments_of(self, token_type_ids))
-        loss = None
-        if labels is not None:
-            check_labels(type(self).__name__, labels, logits.shape[:2])
-            loss = token_loss(logits, labels, num_items_in_batch)
+        logits = self.model(input_ids, keep=keep_of(attention_mask), segments=segments_of(self, token_type_ids))
+        loss = labelled_loss(type(self).__name__, logits, labels, num_items_in_batch)
         return MaskedLMOutput(loss=loss, logits=logits)
 
     def resize_token_embeddings(
@@ -211,7 +205,3 @@ class RegardForImageClassification(Wrapper):
         logits = self.model(pixel_values)
         loss = None if labels is None else class_loss(self, logits, labels, num_items_in_batch)
         return ImageClassifierOutput(loss=loss, logits=logits)
-
-
-def _keep(attention_mask: Tensor | None) -> Tensor | None:
-    return None if attention_mask is None else attention_mask != 0

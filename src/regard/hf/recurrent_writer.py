@@ -14,8 +14,8 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from regard.errors import ConfigError, message, must_be
 from regard.hf.earlier_config import RegardRecurrentSeq2SeqConfig
 from regard.hf.earlier_wrapper import StateWriter
-from regard.hf.keywords import called_by_transformers
-from regard.hf.losses import check_labels, shifted_right, token_loss
+from regard.hf.keywords import called_by_transformers, keep_of
+from regard.hf.losses import decoder_inputs, labelled_loss
 from regard.hf.state_cache import StateCache, check_cache
 from regard.hf.writers import ReadSource
 from regard.models import RecurrentEncoderDecoder
@@ -92,9 +92,7 @@ class RegardRecurrentForConditionalGeneration(StateWriter):
 
     def prepare_decoder_input_ids_from_labels(self, labels: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
         """What is read while ``labels`` are learned; collators ask for it where the loss is not computed here."""
-        if labels.dim() != 2:
-            check_labels(type(self).__name__, labels, ("batch", "length"))
-        return shifted_right(labels, start=self.config.decoder_start_token_id, pad_id=self.config.pad_id)
+        return decoder_inputs(self, labels)
 
     def alignments(
         self,
@@ -108,7 +106,7 @@ class RegardRecurrentForConditionalGeneration(StateWriter):
             UnsupportedError: the model has no attention.
             ConfigError, ShapeError, DTypeError: as ``forward``.
         """
-        keep = None if attention_mask is None else attention_mask != 0
+        keep = keep_of(attention_mask)
         _, found = self.model(input_ids, decoder_input_ids, source_keep=keep, need_weights=True)
         weights: Tensor = found[:, 0]
         return weights
@@ -162,10 +160,7 @@ class RegardRecurrentForConditionalGeneration(StateWriter):
         logits, _, state = self.model.write(decoder_input_ids, state, memory)
         if kept is not None:
             kept.put(state, tokens=decoder_input_ids.shape[1])
-        loss = None
-        if labels is not None:
-            check_labels(name, labels, logits.shape[:2])
-            loss = token_loss(logits, labels, num_items_in_batch)
+        loss = labelled_loss(name, logits, labels, num_items_in_batch)
         return Seq2SeqLMOutput(loss=loss, logits=logits, cache=kept, encoder_last_hidden_state=encoder_outputs[0])
 
     def _begin(self, read: Any) -> tuple[State, Memory | None]:

@@ -13,15 +13,35 @@ from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPas
 
 from regard.errors import ConfigError, message, must_be
 from regard.hf.config import RegardCaptionConfig, RegardDecoderConfig, RegardSeq2SeqConfig
-from regard.hf.keywords import called_by_transformers
+from regard.hf.keywords import called_by_transformers, keep_of
 from regard.hf.kv_cache import transformers_cache
-from regard.hf.losses import check_labels, shifted_right, token_loss
+from regard.hf.losses import decoder_inputs, labelled_loss
 from regard.hf.wrapper import Wrapper
 from regard.models import CaptionModel, DecoderLM, Seq2Seq
 from regard.nn.embedding import check_tokens
 
 
-class RegardForCausalLM(Wrapper, GenerationMixin):
+class RegardGenerationMixin(GenerationMixin):
+    """``generate`` of a model that is handed the new tokens, what it has read before, and the mask as it is."""
+
+    config: Any
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: Tensor,
+        next_sequence_length: int | None = None,
+        cache: Cache | None = None,
+        attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """What the next step is called with: our masks need no four dimensions, and every other option goes on."""
+        new = input_ids if next_sequence_length is None else input_ids[:, -next_sequence_length:]
+        name = "decoder_input_ids" if self.config.is_encoder_decoder else "input_ids"
+        options = {option: value for option, value in kwargs.items() if option != "is_first_iteration"}
+        return {**options, name: new, "attention_mask": attention_mask, "cache": cache}
+
+
+class RegardForCausalLM(Wrapper, RegardGenerationMixin):
     """``regard.models.DecoderLM`` in transformers."""
 
     config_class = RegardDecoderConfig
@@ -59,31 +79,16 @@ class RegardForCausalLM(Wrapper, GenerationMixin):
         kv_cache = transformers_cache(name, cache, self.config)
         keep = _all_real(input_ids, cache) if attention_mask is None else attention_mask != 0
         logits = self.model(input_ids, keep=keep, kv_cache=kv_cache)
-        loss = None
-        if labels is not None:
-            check_labels(name, labels, logits.shape[:2])
-            loss = token_loss(logits[:, :-1], labels[:, 1:], num_items_in_batch)
+        loss = labelled_loss(name, logits, labels, num_items_in_batch, shift=True)
         return CausalLMOutputWithPast(loss=loss, logits=kept_logits(name, logits, logits_to_keep), cache=cache)
 
-    def prepare_inputs_for_generation(
-        self,
-        input_ids: Tensor,
-        next_sequence_length: int | None = None,
-        cache: Cache | None = None,
-        attention_mask: Tensor | None = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """The new tokens, the cache, and the mask as it is: our masks need no four dimensions."""
-        new = input_ids if next_sequence_length is None else input_ids[:, -next_sequence_length:]
-        return {**passed_on(kwargs), "input_ids": new, "attention_mask": attention_mask, "cache": cache}
 
-
-class _Writer(Wrapper, GenerationMixin):
+class _Writer(Wrapper, RegardGenerationMixin):
     """A wrapper of a model that reads a source once and writes with it in view."""
 
     def source_keep(self, source: Any, attention_mask: Tensor | None) -> Tensor | None:
         """Which of the source is real; None if all of it is."""
-        return _keep(attention_mask)
+        return keep_of(attention_mask)
 
     def read(self, source: Any, source_keep: Tensor | None) -> Tensor:
         """Encode the source."""
@@ -99,9 +104,7 @@ class _Writer(Wrapper, GenerationMixin):
 
     def prepare_decoder_input_ids_from_labels(self, labels: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
         """What is read while ``labels`` are learned; collators ask for it where the loss is not computed here."""
-        if labels.dim() != 2:
-            check_labels(type(self).__name__, labels, ("batch", "length"))
-        return shifted_right(labels, start=self.config.decoder_start_token_id, pad_id=self.config.pad_id)
+        return decoder_inputs(self, labels)
 
     def _forward(
         self,
@@ -137,24 +140,9 @@ class _Writer(Wrapper, GenerationMixin):
             keep=_all_real(decoder_input_ids, cache) if decoder_attention_mask is None else decoder_attention_mask != 0,
             kv_cache=kv_cache,
         )
-        loss = None
-        if labels is not None:
-            check_labels(name, labels, logits.shape[:2])
-            loss = token_loss(logits, labels, num_items_in_batch)
+        loss = labelled_loss(name, logits, labels, num_items_in_batch)
         kept: Any = cache
         return Seq2SeqLMOutput(loss=loss, logits=logits, cache=kept, encoder_last_hidden_state=memory)
-
-    def prepare_inputs_for_generation(
-        self,
-        input_ids: Tensor,
-        next_sequence_length: int | None = None,
-        cache: Cache | None = None,
-        attention_mask: Tensor | None = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """The new target tokens, the cache, and the source as it was read."""
-        new = input_ids if next_sequence_length is None else input_ids[:, -next_sequence_length:]
-        return {**passed_on(kwargs), "decoder_input_ids": new, "attention_mask": attention_mask, "cache": cache}
 
 
 @dataclass
@@ -200,7 +188,7 @@ class RegardForConditionalGeneration(_Writer):
         if attention_mask is None and self.config.pad_id is not None:
             real: Tensor = source != self.config.pad_id
             return real
-        return _keep(attention_mask)
+        return keep_of(attention_mask)
 
     def read(self, source: Any, source_keep: Tensor | None) -> Tensor:
         """Encode the source."""
@@ -308,10 +296,6 @@ class RegardForImageCaptioning(_Writer):
         )
 
 
-def _keep(attention_mask: Tensor | None) -> Tensor | None:
-    return None if attention_mask is None else attention_mask != 0
-
-
 def _all_real(tokens: Tensor, cache: Cache | None) -> Tensor:
     """A mask for a text without padding, or with padding behind it, where no real token sees it."""
     past = 0 if cache is None else int(cache.get_seq_length())
@@ -324,8 +308,3 @@ def kept_logits(caller: str, logits: Tensor, logits_to_keep: int | Tensor) -> Te
         problem = must_be("logits_to_keep", "at least 0 (0 keeps all), or a tensor of places", logits_to_keep)
         raise ConfigError(message(caller, problem))
     return logits[:, -logits_to_keep:] if isinstance(logits_to_keep, int) else logits[:, logits_to_keep]
-
-
-def passed_on(options: dict[str, Any]) -> dict[str, Any]:
-    """What ``generate`` was given for ``forward``, which refuses what it does not take."""
-    return {name: value for name, value in options.items() if name != "is_first_iteration"}
