@@ -130,3 +130,10 @@ def test_auto_model_knows_the_models_that_write(name: str, tmp_path: Path) -> No
     model.save_pretrained(tmp_path)
     found = AutoModel.from_pretrained(tmp_path).eval()
     torch.testing.assert_close(found(**inputs).logits, model.eval()(**inputs).logits)
+
+
+def test_a_masked_model_without_biases_is_resized() -> None:
+    model = RegardForMaskedLM(RegardEncoderConfig(vocab_size=40, embed_dim=32, num_layers=1, ff_dim=48, bias=False))
+    model.resize_token_embeddings(44)
+    assert model.model.bias is None
+    assert model(input_ids=torch.tensor([[3, 43]])).logits.shape == (1, 2, 44)

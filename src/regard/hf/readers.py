@@ -176,9 +176,11 @@ class RegardForMaskedLM(Wrapper):
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
-        """As in all of these models; a new word's bias begins at zero."""
+        """As in all of these models; a new word's bias, if there are any, begins at zero."""
         table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         bias = self.model.bias
+        if bias is None:
+            return table
         resized = bias.new_zeros(table.num_embeddings)
         kept = min(len(bias), len(resized))
         resized[:kept] = bias.detach()[:kept]
