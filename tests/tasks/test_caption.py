@@ -15,11 +15,11 @@ from transformers import VisionEncoderDecoderModel as Pair
 from regard.cli import app
 from regard.errors import ConfigError
 from regard.hf.loading import quiet
+from regard.hf.losses import IGNORED
 from regard.tasks import evaluate, load, observe, predict, task_named, train
 from regard.tasks.caption import caption_ids, word_maps
 from regard.tasks.training import new_tokenizer
 from regard.text import CaptionedImage, Examples, Place, read_captioned_images
-from regard.train.cross_entropy import IGNORED
 from regard.train.metrics import bleu, pointing_game
 from regard.view import write_page
 from tests.train.tiny import Listener

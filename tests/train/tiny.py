@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from regard.hf import RegardForConditionalGeneration, RegardSeq2SeqConfig
-from regard.train.cross_entropy import IGNORED
+from regard.hf.losses import IGNORED
 from regard.train.data import RowData, padded
 from regard.train.objective import NextToken
 from regard.train.settings import TrainSettings

@@ -13,7 +13,7 @@ from torch.nn import functional
 from regard.errors import ConfigError, DTypeError, ShapeError, message, must_be
 from regard.ops.transforms import is_free_to_look_at
 
-IGNORED = -100  # a label that no loss counts, as everywhere in transformers
+IGNORED = -100  # a label that no loss counts, as everywhere in torch and transformers
 
 
 def class_loss(

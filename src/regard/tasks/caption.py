@@ -14,7 +14,7 @@ from regard import records
 from regard.errors import ConfigError, message, must_be
 from regard.hf import RegardCaptionConfig, RegardForImageCaptioning
 from regard.hf.loading import quiet
-from regard.hf.losses import shifted_right
+from regard.hf.losses import IGNORED, shifted_right
 from regard.tasks.image_data import PIXELS, Changes, ImageData
 from regard.tasks.looking import WordMap, grid_of, map_words, watched_image
 from regard.tasks.pixels import ImageForm, form_of, image_settings, measured, named, picture_of, same_picture
@@ -32,7 +32,6 @@ from regard.text import (
     tokenize,
     without_lone_surrogates,
 )
-from regard.train.cross_entropy import IGNORED
 from regard.train.data import TrainData, padded
 from regard.train.metrics import bleu
 from regard.train.objective import NextToken

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.hf.losses import IGNORED
 from regard.text import without_lone_surrogates
-from regard.train.cross_entropy import IGNORED
 from regard.train.data import Row, padded
 
 _FILLED_WITH = {"attention_mask": 0, "token_type_ids": 0, "labels": IGNORED, "parts": IGNORED}

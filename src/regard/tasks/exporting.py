@@ -90,7 +90,7 @@ def export(model: Trained | str | Path, out: str | Path) -> Exported:
         difference = _largest_difference(graph, kept)
         for file in Path(folder).iterdir():
             file.replace(out.parent / file.name)
-    return Exported(out, tuple(graph.inputs(*_EXPORTED)), graph.outputs, difference)
+    return Exported(out, graph.names, graph.outputs, difference)
 
 
 class _Graph(nn.Module):
@@ -103,23 +103,23 @@ class _Graph(nn.Module):
             raise UnsupportedError(message("export", problem))
         self.model = trained.model.eval()
         self._trained = trained
-        self._names, self.outputs = _GRAPHS[trained.info.auto]
-        self._labels = list(self.inputs(*_EXPORTED))
+        self._takes, self.outputs = _GRAPHS[trained.info.auto]
+        self.names = tuple(self.inputs(*_EXPORTED))
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The outputs that count."""
-        found = self.model(**dict(zip(self._labels, tensors, strict=True)), **self._options())
+        found = self.model(**dict(zip(self.names, tensors, strict=True)), **self._options())
         return tuple(found[name] for name in self.outputs)
 
     def _options(self) -> dict[str, Any]:
-        writes = _WRITES in self._names or self._trained.info.auto == "AutoModelForCausalLM"
+        writes = _WRITES in self._takes or self._trained.info.auto == "AutoModelForCausalLM"
         return {"use_cache": False} if writes else {}
 
     def inputs(self, batch: int, length: int) -> dict[str, Tensor]:
         """Inputs of some size, the last text one token shorter than the others."""
         trained, draw = self._trained, torch.Generator().manual_seed(0)
         config, found = trained.model.config, dict[str, Tensor]()
-        names = self._names
+        names = self._takes
         if _TEXT in names:
             names = tuple(trained.tokenizer.model_input_names)
         for name in names:

@@ -141,8 +141,7 @@ def _characters(
     read: Tokenized, inside: list[int], context: str
 ) -> tuple[Int64[np.ndarray, "tokens"], Int64[np.ndarray, "tokens"]]:
     """First and last character of every token of the context, without the white space around it."""
-    widths = np.array([len(character.encode()) for character in context], dtype=np.int64)
-    byte_of = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(widths)])
+    byte_of = records.TextOffsets(context).byte_of
     shift = len(read.sequence.text.encode()) - int(byte_of[-1])
     spans = np.array([(token.start, token.end) for token in map(read.sequence.tokens.__getitem__, inside)]) - shift
     spans = spans.reshape(-1, 2)

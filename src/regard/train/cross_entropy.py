@@ -14,7 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-IGNORED = -100  # a target that counts for nothing, as everywhere in torch and transformers
+from regard.hf.losses import IGNORED
+
 _CELLS = 1 << 18  # of one block: 1 MB in float32
 
 

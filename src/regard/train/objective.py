@@ -15,7 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from regard.train.cross_entropy import IGNORED, cross_entropy_sum
+from regard.hf.losses import IGNORED
+from regard.train.cross_entropy import cross_entropy_sum
 
 Batch = Mapping[str, Tensor]
 
