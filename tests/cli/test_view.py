@@ -34,7 +34,7 @@ def test_a_newer_recording_is_refused_and_nothing_is_written(place, recording):
     data["schema"]["major"] += 1
     manifest.write_text(json.dumps(data), encoding="utf-8")
     assert place.run("view", "run.regard") == 2
-    assert "the recording has format 2.0; this version of regard reads up to 1.0" in place.err
+    assert "the recording has format 2.1; this version of regard reads up to 1.1" in place.err
     assert place.err.count("\n") == 1
     assert "attention.html" not in place.files
 

@@ -110,6 +110,7 @@ class Recording:
     blobs: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     coverage: list[dict[str, str]] = field(default_factory=list)
+    tables: list[dict[str, Any]] = field(default_factory=list)
     weights: list[np.ndarray] = field(default_factory=list)
     schema: int = 1
 
@@ -166,7 +167,7 @@ class Recording:
         return {
             "schema": self.schema, "regard": "0.1.0", "title": self.title,
             "model": {"name": "all-MiniLM-L6-v2", "sha256": "0" * 64, "architecture": "BertModel"},
-            "created": "2026-11-29", "notes": self.notes, "coverage": self.coverage,
+            "created": "2026-11-29", "notes": self.notes, "coverage": self.coverage, "tables": self.tables,
             "items": self.items, "calls": self.calls, "blobs": self.blobs,
         }  # fmt: skip
 
@@ -221,9 +222,27 @@ def long(tokens: int = 2048, layers: int = 2, heads: int = 4, seed: int = 0) -> 
     return made
 
 
+def table(name: str, rows: list[str], columns: list[str], cells: list[Any], **more: Any) -> dict[str, Any]:
+    """A table as Python writes it."""
+    known = {"name": name, "note": f"How {name} was made.", "rows": rows, "columns": columns, "cells": cells}
+    return {**known, "ordered": False, "chosen": [], "grid": None, **more}
+
+
+def three_tables() -> list[dict[str, Any]]:
+    """One of words, one of sentences, one of an image's patches."""
+    words = [[[2, 0.75], [0, 0.125]], [[1, 0.5]], []]
+    patches = [[[patch, round(0.02 * patch, 3)] for patch in range(6)], [[patch, 0.1] for patch in range(6)]]
+    sentences = ["The river is quiet.", "银行在河边。", "It was late."]
+    return [
+        table("words", ["the bank", "河", "<s>"], ["die", "Bank", "Fluss"], words, chosen=[2]),
+        table("sentences", ["weight"], sentences, [[[0, 0.2], [1, 0.8], [2, 0.0]]], ordered=True, chosen=[1]),
+        table("patches", ["red", "圆"], [f"{n // 3},{n % 3}" for n in range(6)], patches, grid=[2, 3]),
+    ]
+
+
 def cross() -> Recording:
     """Translation: encoder, decoder and cross-attention; the decoder's rows begin at position 2."""
-    made = Recording(title="Translation")
+    made = Recording(title="Translation", tables=three_tables())
     source = words("the river bank is quiet", ["the", "river", "bank", "is", "quiet", "[SEP]"])
     target = words("das Flussufer ist still heute", ["<s>", "das", "Fluss", "##ufer", "ist", "still", "heute"])
     made.items = [{"sequences": {"source": source, "target": target}}]
@@ -294,6 +313,12 @@ def hostile() -> Recording:
         at = end + 1
     made.items = [{"sequences": {evil: {"text": " ".join(HOSTILE), "tokens": tokens}}}]
     made.coverage = [{"name": evil, "status": evil, "reason": HOSTILE[2]}]
+    cells = [[[column, 0.5] for column in range(len(HOSTILE))] for _ in HOSTILE]
+    made.tables = [
+        table(evil, HOSTILE, HOSTILE, cells, chosen=[3]),
+        table(evil, [evil, evil], HOSTILE, cells[:2], ordered=True),
+        table(evil, HOSTILE, HOSTILE, cells, grid=[3, 4]),
+    ]
     made.add_exact(evil, patterns(12, 12, 2, 0)[None], queries=evil, keys=evil, flags=[evil])
     return made
 
@@ -379,5 +404,5 @@ def recordings():
 
     return SimpleNamespace(
         Recording=Recording, bank=bank, long=long, cross=cross, scripts=scripts, hostile=hostile,
-        until=until, html_of=html_of, words=words, patterns=patterns, HOSTILE=HOSTILE, BANK=BANK,
+        until=until, html_of=html_of, words=words, table=table, patterns=patterns, HOSTILE=HOSTILE, BANK=BANK,
     )  # fmt: skip

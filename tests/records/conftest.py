@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
-from regard.records import Call, Coverage, MaskProgram, Model, Op, Recording, Sequence, Token
+from regard.records import Call, Coverage, MaskProgram, Model, Op, Recording, Sequence, Table, Token
 
 TEXT = "中 a bank 👍🏽"
+
+
+def made_table(**changes: Any) -> Table:
+    table = Table(
+        name="What it looked at",
+        note="made",
+        rows=("the bank",),
+        columns=("中", "a bank"),
+        values=np.array([[0.25, 0.5]]),
+        ordered=True,
+        chosen=(1,),
+        grid=(1, 2),
+    )
+    return replace(table, **changes)
 
 
 def make_recording(seed: int = 0, *, heads: int = 2, length: int = 5, batch: int = 2) -> Recording:
@@ -58,6 +75,7 @@ def make_recording(seed: int = 0, *, heads: int = 2, length: int = 5, batch: int
         calls=(call,),
         coverage=(Coverage(call.name, "seen", ""),),
         notes=("a remark",),
+        tables=(made_table(),),
         regard_version="0.1.0",
         created="2026-11-29T00:00:00Z",
     )

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from regard.errors import ConfigError, FormatError
 from regard.records import MaskProgram, Op, Recording, Sequence, Token, _schema
 
-from .conftest import make_recording
+from .conftest import made_table, make_recording
 
 
 def same(a: object, b: object) -> bool:
@@ -154,6 +154,7 @@ def test_redacted(recording, tmp_path):
     (first, *_), _ = loaded.sequences
     assert [(t.text, t.start, t.end, t.special) for t in first.tokens][:2] == [("", -1, -1, True), ("", 0, 3, False)]
     assert "left out" in loaded.notes[-1]
+    assert loaded.tables == ()
     assert set(recording.calls[0].values) - set(loaded.calls[0].values) == {"query"}
     assert same(loaded.calls[0].values["rows"], recording.calls[0].values["rows"])
 
@@ -251,10 +252,38 @@ def test_a_name_that_appears_twice_is_refused(recording, tmp_path):
         Recording.load(path)
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"values": np.zeros((2, 2))}, r"of the shape \(1, 2\), but is float64 \(2, 2\)"),
+        ({"values": np.zeros((1, 2), dtype=np.int64)}, "must be float32 or float64"),
+        ({"values": np.array([[0.5, np.nan]])}, "finite and not negative"),
+        ({"values": np.array([[0.5, -0.1]])}, "finite and not negative"),
+        ({"chosen": (0, 2)}, r"columns from 0 to 1, but names \[2\]"),
+        ({"grid": (2, 2)}, "hold 2 patches, but is 2 by 2"),
+        ({"grid": (-1, -2)}, "hold 2 patches, but is -1 by -2"),
+        ({"columns": ("\ud83d\udc4d", "b")}, "surrogate pair"),
+    ],
+)
+def test_tables_that_contradict_themselves_are_refused(recording, tmp_path, changes, expected):
+    wrong = replace(recording, tables=(made_table(**changes),))
+    with pytest.raises(ConfigError, match=expected) as error:
+        wrong.save(tmp_path / "run")
+    assert "table 'What it looked at'" in str(error.value)
+
+
+def test_a_grid_of_a_file_has_two_sides(recording, tmp_path):
+    path = recording.save(tmp_path / "run")
+    reseal(path, lambda m: m["tables"][0].update(grid=[2]))
+    with pytest.raises(FormatError, match=r"grid must be the rows and the columns of a grid, but is \[2\]"):
+        Recording.load(path)
+
+
 def test_newer_and_unknown_older_versions(recording, tmp_path):
     path = recording.save(tmp_path / "run")
     reseal(path, lambda m: m.update(schema={"major": 7, "minor": 2}, regard="9.1"))
-    with pytest.raises(FormatError, match=r"(?s)7\.2.*reads up to 1\.0.*regard 9\.1"):
+    with pytest.raises(FormatError, match=r"(?s)7\.2.*reads up to 1\.1.*regard 9\.1"):
         Recording.load(path)
     reseal(path, lambda m: m.update(schema={"major": 0, "minor": 3}))
     with pytest.raises(FormatError, match=r"0\.3 was ever published"):

@@ -276,6 +276,7 @@ def test_what_has_no_answer_gets_none(sceptic):
     assert str(none) == f"(no answer)\t{none.score:.3f}"
     _, recording = observe(outcome.model, asked[0])
     assert recording.notes[-1] == "The model found no answer."
+    assert recording.tables[0].chosen == ()
 
 
 @pytest.mark.parametrize("context", ["", "   \n", "\t"])
@@ -325,7 +326,14 @@ def test_the_page_shows_the_window_with_the_answer(learned, tmp_path):
     assert sequence.text.endswith("Today Boris is in the kitchen.")
     assert all(entry.status == "seen" for entry in recording.coverage)
     assert "windows; this is the one with the best answer" in recording.notes[0]
-    assert "The answer is 'Boris': characters 506 to 511 of the context" in recording.notes[1]
+    assert "The answer is characters 506 to 511 of the context, with a probability of" in recording.notes[1]
+    content = recording.save(tmp_path / "seen.regard", redact_text=True).joinpath("manifest.json").read_text()
+    assert "Boris" not in content  # neither in a note nor in a table
+    (table,) = recording.tables
+    assert table.rows == ("Who", "is", "there", "?")
+    assert table.columns[-7:] == ("Today", "Boris", "is", "in", "the", "kitchen", ".")
+    assert [table.columns[number] for number in table.chosen] == ["Boris"]
+    assert (table.values.sum(axis=1) < 1).all()  # the rest is on the question
     assert "Boris" in write_page(recording, tmp_path / "page.html").read_text(encoding="utf-8")
 
 
@@ -359,7 +367,7 @@ def test_a_checkpoint_goes_on(tmp_path):
         (
             ("Who?", "Anna"),
             {"stride": 0, "longest": 0},
-            r"(?s)2 problems:.*`stride` must be at least 1.*`longest` must be",
+            r"(?s)2 problems:.*`stride` must be an integer of at least 1.*`longest` must be",
         ),
     ],
 )

@@ -18,6 +18,7 @@ from regard.hf import (
 )
 from regard.tasks import evaluate, load, observe, predict, task_named, train
 from regard.tasks.architectures import architecture_of, check_attention, has_attention
+from regard.tasks.tables import words_of
 from regard.view import write_page
 from tests.tasks import made
 from tests.train.tiny import Listener
@@ -125,6 +126,12 @@ def test_its_alignments_are_a_page(trained, name, tmp_path):
     np.testing.assert_allclose(call.values["key_mass"], rows.sum(axis=2), atol=1e-5)
     assert (call.values["top_k.indices"][..., 0] == rows.argmax(axis=-1)).all()
     assert [entry.status for entry in recording.coverage] == ["seen"]
+    (table,) = recording.tables
+    assert ("".join(table.rows), "".join(table.columns)) == (said.text.replace(" ", ""), "一三二")
+    read = [number for number, token in enumerate(source.tokens) if not token.special]
+    for word, found in zip(words_of(target), table.values, strict=True):  # the row before a token wrote it
+        written = rows[0, 0, [number - 1 for number in word.tokens]]
+        assert found.sum() == pytest.approx(written[:, read].sum(axis=1).mean(), abs=1e-6)
     page = write_page(recording, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "decoder.cross" in page
     assert recording.load(recording.save(tmp_path / "seen.regard")).calls[0].name == "decoder.cross"

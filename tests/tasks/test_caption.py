@@ -105,6 +105,10 @@ def test_its_attention_is_a_page_of_words_and_patches(trained, tmp_path):
     assert [call.name for call in cross] == [f"model.decoder.layers.{number}.cross" for number in range(2)]
     assert {(call.sequence_q, call.sequence_k, call.kv_len) for call in cross} == {("caption", "image", 16)}
     assert any("to write the next one" in note for note in recording.notes)
+    (table,) = recording.tables
+    maps = word_maps(outcome.model, image, **GREEDY)
+    assert (table.rows, table.grid, table.columns[7]) == (tuple(one.word for one in maps), (4, 4), "1,3")
+    np.testing.assert_array_equal(table.values, [one.weights.reshape(-1) for one in maps])
     assert write_page(recording, tmp_path / "page.html").stat().st_size > 10_000
 
 

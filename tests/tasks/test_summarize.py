@@ -186,7 +186,10 @@ def test_long_documents_are_weighed_stretch_by_stretch(chooser, tmp_path):
     assert found.text in shown.text
     assert len(shown.text) < len(" ".join(sentences))
     assert "stretches; this is the one with the sentence of most weight" in recording.notes[0]
-    assert recording.notes[1].startswith(f"Sentence {sentences.index(found.text) + 1} is chosen, with a weight of")
+    (table,) = recording.tables
+    assert table.columns == tuple(sentences)  # all of them, not only those of the stretch
+    assert table.values[0].tolist() == [one.weight for one in found.sentences]
+    assert [table.columns[number] for number in table.chosen] == [found.text]
     assert found.text in write_page(recording, tmp_path / "page.html").read_text(encoding="utf-8")
 
 
@@ -226,6 +229,7 @@ def test_it_learns_to_write_in_both_languages(writer, tmp_path):
     summary, recording = observe(outcome.model, given[0], num_beams=1)
     assert summary.text.endswith("works")
     assert [one.name for one in recording.sequences[0]] == ["input", "output"]
+    assert " ".join(recording.tables[0].rows) == summary.text
     assert write_page(recording, tmp_path / "page.html").stat().st_size > 10_000
 
 
@@ -256,7 +260,7 @@ def test_a_checkpoint_of_other_classes_is_refused(tmp_path):
         (3, {}, "`inputs` must be texts, or lists of their sentences, but is 3"),
         (["a", None], {}, "`inputs` must be texts, or lists of their sentences"),
         ("a", {"num_beams": 3}, r"there is no option `num_beams` of summaries that are chosen; there is count\."),
-        ("a", {"count": 0}, "`count` must be at least 1, but is 0"),
+        ("a", {"count": 0}, "`count` must be an integer of at least 1, or None, but is 0"),
     ],
 )
 def test_what_cannot_be_asked_is_said(chooser, given, options, problem):

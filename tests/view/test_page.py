@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from regard.errors import ConfigError, FormatError
-from regard.records import Coverage, MaskProgram, Model, Op, Recording, Sequence, Token
+from regard.records import Coverage, MaskProgram, Model, Op, Recording, Sequence, Table, Token
 from regard.records.quantise import RELATIVE_ERROR, pool, restore
 from regard.view import _page, page, summary, write_page
 
@@ -29,7 +29,7 @@ def test_a_short_page_holds_every_weight():
     recording = replace(recording, model=Model("made", "ab", "MadeModel"))
     payload = payload_in(page(recording))
     assert list(payload) == [
-        "schema", "regard", "title", "model", "created", "notes", "coverage", "items", "calls", "blobs",
+        "schema", "regard", "title", "model", "created", "notes", "coverage", "items", "tables", "calls", "blobs",
     ]  # fmt: skip
     assert (payload["schema"], payload["regard"], payload["created"]) == (1, "0.1.0", "2026-11-29")
     assert payload["title"] == "made: the bank"
@@ -378,6 +378,32 @@ def test_short_pages_too_large_lose_exact_weights_and_say_so():
     payload = payload_in(page(recording, max_mb=0.6 * len(full) / 1e6))
     assert not payload["calls"][0]["exact"]
     assert any("exact weights" in note for note in payload["notes"])
+
+
+def test_tables_carry_the_largest_of_each_row_and_all_of_what_has_an_order():
+    values = np.array([[0.1, 0.2, 0.0, 0.12345678, 0.1, 0.05, 0.01, 0.02], [0.0] * 8])
+    columns = tuple("abcdefgh")
+    known = {"name": "t", "note": "n", "rows": ("x", "y"), "columns": columns, "values": values}
+    one = Table(**{**known, "rows": ("w",), "values": values[:1]}, ordered=True, chosen=(3,))
+    beyond = Table(**known, chosen=(6, 2))
+    written = payload_in(page(recording_of(tables=(Table(**known), one, Table(**known, grid=(2, 4)), beyond))))[
+        "tables"
+    ]
+    assert [table["cells"][0] for table in written] == [
+        [[1, 0.2], [3, 0.1235], [0, 0.1], [4, 0.1], [5, 0.05], [7, 0.02]],
+        [[0, 0.1], [1, 0.2], [2, 0.0], [3, 0.1235], [4, 0.1], [5, 0.05], [6, 0.01], [7, 0.02]],
+        [[0, 0.1], [1, 0.2], [2, 0.0], [3, 0.1235], [4, 0.1], [5, 0.05], [6, 0.01], [7, 0.02]],
+        [[1, 0.2], [3, 0.1235], [0, 0.1], [4, 0.1], [5, 0.05], [7, 0.02], [6, 0.01]],  # what was chosen is there
+    ]
+    assert written[0]["cells"][1] == []
+    assert [table["ordered"] for table in written] == [False, True, False, False]
+    assert (written[0]["rows"], written[0]["columns"]) == (["x", "y"], list(columns))
+    assert [(table["chosen"], table["grid"]) for table in written] == [
+        ([], None),
+        ([3], None),
+        ([], [2, 4]),
+        ([6, 2], None),
+    ]
 
 
 def test_a_recording_without_calls_is_a_page():

@@ -48,6 +48,10 @@ const READING: readonly [string, string][] = [
     "Entropy",
     "How spread a row is, in nats: 0 when one key takes all; e to the entropy is the number of keys that would share evenly.",
   ],
+  [
+    "Tables",
+    "Where the page shows what a model wrote, a table comes first: for every word what it has most to do with, a mean over heads and layers, or the weight of every sentence.",
+  ],
   ["Care", "A weight says what a head looked at. It is evidence of what the model used, not proof."],
 ];
 

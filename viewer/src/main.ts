@@ -14,6 +14,7 @@ import { Overview } from "./overview";
 import { BlobStore, readPayload } from "./payload";
 import { PayloadError } from "./schema";
 import { INITIAL, Store } from "./state";
+import { tables } from "./tables";
 import { TextPanel } from "./text";
 import { followTheme } from "./theme";
 import { Model } from "./view";
@@ -66,7 +67,12 @@ function start(root: HTMLElement): void {
   const store = new Store({ ...INITIAL, scale: payload.calls[0]?.exact === false ? "log" : "linear" });
   followTheme(store);
   if (payload.calls.length === 0) {
-    replace(root, el("header", { class: "top" }, el("h1", {}, el("bdi", {}, payload.title))), notes(payload, store));
+    replace(
+      root,
+      el("header", { class: "top" }, el("h1", {}, el("bdi", {}, payload.title))),
+      notes(payload, store),
+      ...tables(payload, store),
+    );
     explain(
       root,
       new PayloadError("No attention call was seen, so there is nothing to draw. The coverage below says why."),
@@ -82,6 +88,7 @@ function start(root: HTMLElement): void {
     root,
     header(payload, store, () => help.showModal()),
     notes(payload, store),
+    ...tables(payload, store),
     el(
       "main",
       {},

@@ -77,6 +77,20 @@ export interface Coverage {
   reason: string;
 }
 
+/** Parts of a text by name, and for each row its pairs [column, value] in the order they are shown. */
+export interface TableRecord {
+  name: string;
+  note: string;
+  rows: string[];
+  columns: string[];
+  cells: [number, number][][];
+  /** Whether all columns are shown in their order; else, of each row, the largest. */
+  ordered: boolean;
+  chosen: number[];
+  /** Rows and columns of an image's patches, where the columns are those. */
+  grid: [number, number] | null;
+}
+
 export interface Payload {
   schema: number;
   regard: string;
@@ -86,6 +100,7 @@ export interface Payload {
   notes: string[];
   coverage: Coverage[];
   items: Item[];
+  tables: TableRecord[];
   calls: CallRecord[];
   blobs: Record<string, BlobRecord>;
 }
@@ -110,7 +125,23 @@ export function checkPayload(data: unknown): Payload {
   if (!Array.isArray(payload.items) || payload.items.length === 0) throw new PayloadError("The payload has no items.");
   if (!Array.isArray(payload.calls)) throw new PayloadError("The payload has no list of calls.");
   for (const call of payload.calls) checkCall(call, payload);
+  if (!Array.isArray(payload.tables)) throw new PayloadError("The payload has no list of tables.");
+  for (const table of payload.tables) checkTable(table);
   return payload;
+}
+
+function checkTable(table: TableRecord): void {
+  if (table.cells.length !== table.rows.length) {
+    throw new PayloadError(
+      `${table.name}: there are ${table.cells.length} rows of cells for ${table.rows.length} rows.`,
+    );
+  }
+  for (const [column] of table.cells.flat()) {
+    if (!(column in table.columns)) throw new PayloadError(`${table.name}: there is no column ${column}.`);
+  }
+  if (table.grid && table.grid[0] * table.grid[1] !== table.columns.length) {
+    throw new PayloadError(`${table.name}: ${table.columns.length} columns are no grid of ${table.grid.join("×")}.`);
+  }
 }
 
 function checkCall(call: CallRecord, payload: Payload): void {

@@ -58,6 +58,7 @@ export function payload(
     notes: [],
     coverage: [],
     items: [{ sequences }],
+    tables: [],
     calls,
     blobs: {},
     ...more,

@@ -9,12 +9,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from regard.cli._page import check_places, write
+from regard.cli._page import check_files, naming, write
 from regard.cli._progress import Progress
 from regard.errors import ConfigError, message
 from regard.tasks import Trained, evaluate, load, observe, predict, task_named, train
 from regard.tasks.architectures import has_attention
-from regard.text import ReadOptions, read_text
+from regard.tasks.encoding import unknown_share
+from regard.tasks.report import report_places
+from regard.text import ReadOptions, read_text, without_lone_surrogates
 
 
 def run_train(
@@ -52,13 +54,18 @@ def run_train(
 
 def run_evaluate(task: str, model: str, data: Sequence[str], *, out: str | None, reading: Mapping[str, Any]) -> int:
     """Evaluate; see ``regard evaluate --help`` for the arguments."""
+    places = () if out is None else report_places(out)
+    for place in places:
+        check_files("evaluate", {"--out": str(place)}, read=data)
     trained = _load(task, model)
     options = _options(trained.info.options, reading, caller="evaluate")
     with Progress("evaluating"):
         report = evaluate(trained, _paths(data), options=options)
     print(report)
     if out is not None:
-        print("report: " + " and ".join(str(path) for path in report.save(out)))
+        with naming("--out", out, command="evaluate"):
+            report.save(out)
+        print("report: " + " and ".join(str(path) for path in places))
     return 0
 
 
@@ -76,22 +83,36 @@ def run_predict(
     open_page: bool,
 ) -> int:
     """Predict; see ``regard predict --help`` for the arguments."""
-    lines = task_named(task).lines
-    inputs = _inputs(text, file, pair, pair_file, lines=lines)
-    if attention is not None:
-        if len(inputs) != 1:
-            raise ConfigError(message("predict", f"--attention shows one text, but there are {len(inputs)}."))
-        check_places("predict", out=attention, read=pair_file if file is None else file)
+    kind = task_named(task)
+    if (pair is not None or pair_file is not None) and not kind.two_texts:
+        raise ConfigError(message("predict", f"--pair is a second text, but {task} reads one."))
+    inputs = _inputs(text, file, pair, pair_file, lines=kind.lines)
+    if attention is None and open_page:
+        raise ConfigError(message("predict", "--open opens the page of --attention, which is not given."))
+    if attention is not None and len(inputs) != 1:
+        raise ConfigError(message("predict", f"--attention shows one text, but there are {len(inputs)}."))
+    images = [text] if kind.takes == "IMAGE" else []
+    check_files("predict", {"--attention": attention, "--out": out}, read=[file, pair_file, *images])
     trained = _load(task, model)
+    _warn_of_unknown(trained, inputs)
     if attention is not None:
         found, recording = observe(trained, inputs[0], **writing)
         _tell(inputs, [found], out)
-        write(recording, attention, open_page=open_page)
+        write(recording, attention, open_page=open_page, option="--attention", command="predict")
         return 0
     with Progress("predicting"):
         said = predict(trained, inputs, **writing)
     _tell(inputs, said, out)
     return 0
+
+
+def _warn_of_unknown(trained: Trained, inputs: Sequence[Any]) -> None:
+    """Say on stderr how much of the texts the model's vocabulary lacks."""
+    if trained.tokenizer is None or task_named(trained.info.task).takes == "IMAGE":
+        return
+    texts = [text for given in inputs for text in ((given,) if isinstance(given, str) else given)]
+    if share := unknown_share(trained.tokenizer, texts):
+        print(f"regard: {share:.1%} of the tokens are unknown to this model", file=sys.stderr)
 
 
 def _load(task: str, model: str) -> Trained:
@@ -108,7 +129,8 @@ def _tell(inputs: Sequence[Any], said: Sequence[Any], out: str | None) -> None:
     lines = [
         json.dumps({"input": given, **asdict(one)}, ensure_ascii=False) for given, one in zip(inputs, said, strict=True)
     ]
-    Path(out).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with naming("--out", out, command="predict"):
+        Path(out).write_text(without_lone_surrogates("\n".join(lines))[0] + "\n", encoding="utf-8")
     print(f"predictions: {out}", file=sys.stderr)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 # Not in the docstring: there, "attention" on a line of its own begins a section.
-_ATTENTION = "Write the page that shows where the model looked to this file."
+ATTENTION = "Write the page that shows where the model looked to this file."
 
 
 def predict(
@@ -19,11 +19,13 @@ def predict(
     file: Annotated[str | None, Parameter(name=["--file", "-f"])] = None,
     pair: str | None = None,
     pair_file: str | None = None,
-    attention: Annotated[str | None, Parameter(help=_ATTENTION)] = None,
+    attention: Annotated[str | None, Parameter(help=ATTENTION)] = None,
     out: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
     count: int | None = None,
     beams: int | None = None,
     max_new_tokens: int | None = None,
+    stride: int | None = None,
+    longest: int | None = None,
     temperature: float | None = None,
     seed: int | None = None,
     open_page: Annotated[bool, Parameter(name="--open", negative="")] = False,
@@ -52,10 +54,14 @@ def predict(
         Texts kept at every step of writing one; 1 is greedy.
     max_new_tokens
         The longest text that is written.
+    stride
+        For answer: tokens from one window of a long text to the next.
+    longest
+        For answer: the most characters of an answer.
     temperature
-        Of what is drawn by chance.
+        Above 0 draws tokens by chance, the more evenly the higher it is; 0 takes the likeliest.
     seed
-        Decides what is drawn by chance.
+        Decides what is drawn by chance; 0 by default.
     open_page
         Open the page in a browser.
     """
@@ -65,6 +71,8 @@ def predict(
         "count": count,
         "num_beams": beams,
         "max_new_tokens": max_new_tokens,
+        "stride": stride,
+        "longest": longest,
         "temperature": temperature,
         "seed": seed,
     }

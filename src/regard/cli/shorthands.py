@@ -3,56 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from inspect import getdoc, signature
+from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Parameter
 
-_ATTENTION = "Write the page that shows where the model looked to this file."
+from regard.cli.predict import ATTENTION, predict
+
+_WRITING = ("beams", "max_new_tokens", "temperature", "seed")
+_PAIR = ("pair", "pair_file")
 
 
 def _shorthand(
-    task: str, *, given: str = "The text, in quotes.", of_a_line: str | None = "a text"
+    task: str, *options: str, given: str = "The text, in quotes.", of_a_line: str | None = "a text"
 ) -> Callable[..., int]:
-    whole = "with that text" if of_a_line is None else f"of which every line is {of_a_line}"
+    """A command that is ``predict`` with a task, and with those of its options that the task has."""
+    names = ("text", "model", "file", *options, "attention", "out", "open_page")
 
-    def command(
-        text: str | None = None,
-        /,
-        *,
-        model: Annotated[str, Parameter(name=["--model", "-m"])],
-        file: Annotated[str | None, Parameter(name=["--file", "-f"])] = None,
-        attention: str | None = None,
-        out: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
-    ) -> int:
-        from regard.cli.predict import predict
+    def command(text: str | None = None, /, **chosen: Any) -> int:
+        return predict(task, text, **chosen)
 
-        return predict(task, text, model=model, file=file, attention=attention, out=out)
-
+    whole, hints = signature(predict), get_type_hints(predict, include_extras=True)
+    shape: Any = command
+    shape.__signature__ = whole.replace(parameters=[whole.parameters[name] for name in names])
+    shape.__annotations__ = {name: hints[name] for name in (*names, "return")}
+    whole_file = "with that text" if of_a_line is None else f"of which every line is {of_a_line}"
+    told = {
+        **_told(),
+        "text": given,
+        "model": f"The folder that `regard train {task}` made.",
+        "file": f"A UTF-8 file instead, {whole_file}.",
+    }
+    listed = "\n".join(f"{name}\n    {told[name]}" for name in names if name != "attention")
     command.__name__ = task.replace("-", "_")
-    command.__doc__ = f"""The same as `regard predict {task}`, which has more options.
-
-    Parameters
-    ----------
-    text
-        {given}
-    model
-        The folder that `regard train {task}` made.
-    file
-        A UTF-8 file instead, {whole}.
-    attention
-        Write the page that shows where the model looked to this file.
-    out
-        Write the predictions to this file, one JSON object for each line, instead of printing them.
-    """
+    command.__doc__ = f"The same as `regard predict {task}`.\n\nParameters\n----------\n{listed}\n"
     return command
 
 
-translate = _shorthand("translate")
-classify = _shorthand("classify")
-summarize = _shorthand("summarize", of_a_line=None)
-generate = _shorthand("generate")
+def _told() -> dict[str, str]:
+    """What ``predict`` says of each of its parameters."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in (getdoc(predict) or "").partition("----------\n")[2].splitlines():
+        if line.startswith(" "):
+            found[name] = f"{found.get(name, '')} {line.strip()}".strip()
+        else:
+            name = line.strip()
+    return found
+
+
+translate = _shorthand("translate", *_WRITING)
+classify = _shorthand("classify", *_PAIR)
+summarize = _shorthand("summarize", "count", *_WRITING, of_a_line=None)
+generate = _shorthand("generate", *_WRITING)
 classify_image = _shorthand("classify-image", given="The path of an image.", of_a_line="the path of an image")
-caption = _shorthand("caption", given="The path of an image.", of_a_line="the path of an image")
+caption = _shorthand("caption", *_WRITING, given="The path of an image.", of_a_line="the path of an image")
 
 
 def answer(
@@ -62,8 +67,11 @@ def answer(
     model: Annotated[str, Parameter(name=["--model", "-m"])],
     context: str | None = None,
     file: Annotated[str | None, Parameter(name=["--file", "-f"])] = None,
-    attention: Annotated[str | None, Parameter(help=_ATTENTION)] = None,
+    stride: int | None = None,
+    longest: int | None = None,
+    attention: Annotated[str | None, Parameter(help=ATTENTION)] = None,
     out: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
+    open_page: Annotated[bool, Parameter(name="--open", negative="")] = False,
 ) -> int:
     """The same as `regard predict answer QUESTION --pair CONTEXT`.
 
@@ -77,9 +85,24 @@ def answer(
         The text with the answer, in quotes.
     file
         A UTF-8 file with that text instead, of any length.
+    stride
+        Tokens from one window of a long text to the next.
+    longest
+        The most characters of an answer.
     out
         Write the answer to this file, as a JSON object, instead of printing it.
+    open_page
+        Open the page in a browser.
     """
-    from regard.cli.predict import predict
-
-    return predict("answer", question, model=model, pair=context, pair_file=file, attention=attention, out=out)
+    return predict(
+        "answer",
+        question,
+        model=model,
+        pair=context,
+        pair_file=file,
+        stride=stride,
+        longest=longest,
+        attention=attention,
+        out=out,
+        open_page=open_page,
+    )

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import torch
 
-from regard.errors import BackendUnavailableError, ConfigError, FormatError, message, missing_extra
+from regard.errors import BackendUnavailableError, ConfigError, FormatError, message, missing_extra, must_be
 from regard.hf.cache import made_once, sha256_of
 from regard.hf.hub import local_copy
 
@@ -128,12 +128,28 @@ def load_with_head(name_or_path: str, auto: str, *, text: bool = True, **options
     import transformers
 
     found = _find(name_or_path)
+    if not hasattr(transformers, auto):
+        raise ConfigError(message("load", must_be("auto", "an Auto class of transformers", repr(auto))))
     heads = getattr(transformers, auto)._model_mapping
     config = _config(found.folder, found.name)
     if type(config) not in heads:
         what = auto.removeprefix("AutoModelFor")
         raise ConfigError(message("load", f"{found.name} is a {config.model_type}, which has no head for {what}."))
     return _loaded(found, auto=auto, text=text, **options)
+
+
+def labels_of(name_or_path: str) -> tuple[str, ...]:
+    """The classes of a checkpoint by their numbers, as its configuration names them.
+
+    Args:
+        name_or_path: As for ``load``.
+
+    Raises:
+        BackendUnavailableError, ConfigError: as for ``load``.
+    """
+    found = _find(name_or_path)
+    names = getattr(_config(found.folder, found.name), "id2label", None) or {}
+    return tuple(str(names[number]) for number in sorted(names))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from regard.records.spans import TextOffsets as TextOffsets
 from regard.records.spans import between_groups as between_groups
 from regard.records.spans import group_pieces as group_pieces
 from regard.records.spans import settle_markers as settle_markers
+from regard.records.table import Table as Table
 
 __all__ = [
     "Call",
@@ -27,6 +28,7 @@ __all__ = [
     "Op",
     "Recording",
     "Sequence",
+    "Table",
     "TextOffsets",
     "Token",
     "attribute_of",

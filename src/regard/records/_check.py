@@ -9,6 +9,7 @@ from typing import Any
 from regard.records.recording import Call, Recording, Sequence, attribute_of
 
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_HALVES = "the text holds a surrogate pair as two code points; it must hold the character itself"
 
 #: Type of probe → suffix of the value → its axes. b batch, h head, q query, k key, r queries or query spans, s key
 #: spans; "?" any length.
@@ -38,6 +39,10 @@ def problems(recording: Recording) -> list[str]:
             found.append(f"item {number} has two sequences of one name: {names}")
         for sequence in item:
             found += (f"item {number}, sequence {sequence.name!r}: {text}" for text in _sequence(sequence))
+    for table in recording.tables:
+        if any(_PAIR.search(text) for text in (table.name, table.note, *table.rows, *table.columns)):
+            found.append(f"table {table.name!r}: {_HALVES}")
+        found += (f"table {table.name!r}: {text}" for text in table.problems())
     batch = len(recording.sequences) or None
     for number, call in enumerate(recording.calls):
         found += (f"call {number} ({call.name}): {text}" for text in _call(call, batch))
@@ -47,7 +52,7 @@ def problems(recording: Recording) -> list[str]:
 def _sequence(sequence: Sequence) -> Iterator[str]:
     texts = [sequence.text, *(token.text for token in sequence.tokens)]
     if any(_PAIR.search(text) for text in texts):
-        yield "the text holds a surrogate pair as two code points; it must hold the character itself"
+        yield _HALVES
     length = len(sequence.text.encode("utf-8", "surrogatepass")) if sequence.text else None
     for number, token in enumerate(sequence.tokens):
         if (token.start, token.end) == (-1, -1):

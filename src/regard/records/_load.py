@@ -20,6 +20,7 @@ from regard.records._node import Node, parse
 from regard.records._source import Source, open_source, refuse
 from regard.records.mask_program import MaskProgram
 from regard.records.recording import Call, Coverage, Model, Recording, Sequence, Token
+from regard.records.table import Table
 
 _DTYPES = frozenset(
     ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64")
@@ -156,9 +157,34 @@ def _recording(manifest: Node, tensors: _Tensors) -> Recording:
             for entry in manifest["coverage"].entries()
         ),
         notes=manifest["notes"].texts(),
+        tables=tuple(_table(table, tensors) for table in _tables(manifest)),
         regard_version=manifest["regard"].text(),
         created=_text_or_none(manifest["created"]),
     )
+
+
+def _tables(manifest: Node) -> list[Node]:
+    """The tables; format 1.0 had none."""
+    fields = manifest.fields()
+    return fields["tables"].entries() if "tables" in fields else []
+
+
+def _table(node: Node, tensors: _Tensors) -> Table:
+    return Table(
+        name=node["name"].text(),
+        note=node["note"].text(),
+        rows=node["rows"].texts(),
+        columns=node["columns"].texts(),
+        values=tensors.take(node["values"]),
+        ordered=node["ordered"].flag(),
+        chosen=tuple(column.whole() for column in node["chosen"].entries()),
+        grid=None if node["grid"].absent else _grid(node["grid"]),
+    )
+
+
+def _grid(node: Node) -> tuple[int, int]:
+    sides = [side.whole() for side in node.entries()]
+    return (sides[0], sides[1]) if len(sides) == 2 else node.wrong("the rows and the columns of a grid")
 
 
 def _text_or_none(node: Node) -> str | None:

@@ -20,6 +20,7 @@ from regard.records import _schema
 from regard.records._check import problems
 from regard.records.place import beside, check_recording_place, named_after
 from regard.records.recording import Call, Recording, Sequence
+from regard.records.table import Table
 
 Sink = Callable[[str, bytes], None]
 
@@ -47,11 +48,11 @@ def save(recording: Recording, path: str | os.PathLike[str], *, as_zip: bool | N
 
 
 def redact(recording: Recording) -> Recording:
-    """The recording without its text, token strings, queries and keys."""
+    """The recording without its text, token strings, tables, queries and keys."""
     sequences = tuple(tuple(_redact_sequence(sequence) for sequence in item) for item in recording.sequences)
     calls = tuple(_redact_call(call) for call in recording.calls)
     notes = (*recording.notes, "The text was left out of this recording on purpose.")
-    return replace(recording, sequences=sequences, calls=calls, notes=notes)
+    return replace(recording, sequences=sequences, calls=calls, notes=notes, tables=())
 
 
 def _redact_sequence(sequence: Sequence) -> Sequence:
@@ -112,6 +113,7 @@ def _write(recording: Recording, sink: Sink) -> None:
     """Write the chunks, then the manifest that vouches for them."""
     chunks = _Chunks(sink)
     calls = [_call(call, f"calls/{number}", chunks) for number, call in enumerate(recording.calls)]
+    tables = [_table(table, f"tables/{number}", chunks) for number, table in enumerate(recording.tables)]
     chunks.flush()
     manifest: dict[str, Any] = {
         "format": _schema.FORMAT,
@@ -122,6 +124,7 @@ def _write(recording: Recording, sink: Sink) -> None:
         "notes": list(recording.notes),
         "coverage": [dict(vars(entry)) for entry in recording.coverage],
         "items": [[_sequence(sequence) for sequence in item] for item in recording.sequences],
+        "tables": tables,
         "calls": calls,
         "tensors": chunks.tensors,
         "chunks": chunks.chunks,
@@ -133,6 +136,19 @@ def _write(recording: Recording, sink: Sink) -> None:
 def _sequence(sequence: Sequence) -> dict[str, Any]:
     tokens = [[token.text, int(token.start), int(token.end), bool(token.special)] for token in sequence.tokens]
     return {"name": sequence.name, "text": sequence.text, "tokens": tokens}
+
+
+def _table(table: Table, path: str, chunks: _Chunks) -> dict[str, Any]:
+    return {
+        "name": table.name,
+        "note": table.note,
+        "rows": list(table.rows),
+        "columns": list(table.columns),
+        "values": chunks.add(f"{path}/values", table.values),
+        "ordered": bool(table.ordered),
+        "chosen": [int(column) for column in table.chosen],
+        "grid": None if table.grid is None else [int(side) for side in table.grid],
+    }
 
 
 def _call(call: Call, path: str, chunks: _Chunks) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 FORMAT = "regard recording"
 MAJOR = 1  # readers refuse a newer one
-MINOR = 0  # grows when something is added that older readers may ignore
+MINOR = 1  # grows when something is added that older readers may ignore
 
 MANIFEST = "manifest.json"
 CHUNK_NAME = re.compile(r"chunk-[0-9]{5,9}\.safetensors")

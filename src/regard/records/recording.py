@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from regard.records.mask_program import MaskProgram
+from regard.records.table import Table
 
 
 def attribute_of(probe_type: str) -> str:
@@ -137,6 +138,7 @@ class Recording:
         calls: Every attention call, in order.
         coverage: Per attention module, whether it was seen and if not, why.
         notes: Honest remarks about the whole run.
+        tables: What was gathered for people to read first.
         regard_version: The version that made the recording.
         created: When, in ISO 8601; None where that must not be told.
     """
@@ -146,6 +148,7 @@ class Recording:
     calls: tuple[Call, ...]
     coverage: tuple[Coverage, ...] = ()
     notes: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
     regard_version: str = field(default="")
     created: str | None = None
 
@@ -158,7 +161,8 @@ class Recording:
         Args:
             path: Where; by custom ``NAME.regard``.
             as_zip: One zip file instead of a folder; None means: a zip if ``path`` ends in ``.zip``.
-            redact_text: Leave out the text, the tokens' strings and stored queries and keys, which can reveal it.
+            redact_text: Leave out the text, the tokens' strings, tables of words, and stored queries and keys, which
+                can reveal it.
                 Positions, byte offsets and every other value stay.
 
         Returns:

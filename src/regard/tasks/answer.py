@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +18,8 @@ from regard.tasks.encoding import batched, collate
 from regard.tasks.hiding import HidingData
 from regard.tasks.matches import MOST
 from regard.tasks.report import Example, Report
-from regard.tasks.task import Preset, Task
+from regard.tasks.tables import MEAN, word_table, words_of
+from regard.tasks.task import Preset, Task, count_problems, files_of, unknown_options
 from regard.tasks.trained import Trained
 from regard.tasks.watching import watched
 from regard.tasks.windows import Passage, Window, read_passage
@@ -63,6 +65,7 @@ class Answer(Task[Question, Answered]):
     summary: ClassVar[str] = "questions whose answers stand in a text"
     auto: ClassVar[str] = "AutoModelForQuestionAnswering"
     pairs: ClassVar[bool] = True
+    two_texts: ClassVar[bool] = True
     takes: ClassVar[str] = "QUESTION --pair CONTEXT"
     tokenizer: ClassVar[str | None] = "word"  # an answer ends where a token does: in Chinese at any character
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -88,8 +91,12 @@ class Answer(Task[Question, Answered]):
     fine_tuning: ClassVar[Mapping[str, Any]] = {**Task.fine_tuning, "batch_rows": 16, "epochs": 3}
 
     def read(self, data: Any, options: ReadOptions) -> Examples[Question]:
-        """SQuAD's form, JSON Lines or a table with contexts, questions and answers."""
-        return read_questions(data, options=options)
+        """SQuAD's form, JSON Lines or a table with contexts, questions and answers.
+
+        Raises:
+            ConfigError: several files.
+        """
+        return read_questions(files_of(data), options=options)
 
     def divide(
         self, examples: Examples[Question], *, count: int, seed: int
@@ -232,14 +239,10 @@ class Answer(Task[Question, Answered]):
         window = passage.windows[shown]
         inputs = {name: torch.tensor([ids]) for name, ids in window.row.items()}
         sequence = passage.sequence(window)
-        recording = watched(
-            trained,
-            lambda: trained.model(**inputs),
-            [(sequence,)],
-            length=len(sequence.tokens),
-            notes=_notes(passage, shown, answer),
-        )
-        return answer, recording
+        run = partial(trained.model, **inputs)
+        notes = _notes(passage, shown, answer)
+        recording = watched(trained, run, [(sequence,)], length=len(sequence.tokens), notes=notes)
+        return answer, replace(recording, tables=_tables(trained, run, sequence, window, found[shown], answer))
 
 
 @dataclass(frozen=True)
@@ -299,14 +302,12 @@ def _passage(trained: Trained, question: str, context: str, *, stride: int | Non
 
 def _longest(trained: Trained, options: Mapping[str, Any]) -> int:
     """The most characters of an answer; all options are checked."""
-    unknown = [name for name in options if name not in _OPTIONS]
-    problems = [f"there is no option `{name}` of answer; there are {', '.join(_OPTIONS)}." for name in unknown]
-    problems += [
-        must_be(name, "at least 1", options[name]) for name in _OPTIONS if name in options and options[name] < 1
-    ]
+    problems = unknown_options(options, _OPTIONS, of="answer")
+    problems += count_problems(options, _OPTIONS)
     if problems:
         raise all_problems("predict", problems)
-    return int(options.get("longest", trained.info.details["longest"]))
+    asked = options.get("longest")
+    return int(trained.info.details["longest"] if asked is None else asked)
 
 
 def _targets(passage: Passage, example: Question) -> list[dict[str, Any]]:
@@ -384,6 +385,32 @@ def _answer(trained: Trained, passage: Passage, found: Sequence[_Found]) -> Answ
     return Answered(passage.context[start:end], start, float(np.exp(best.best - total)))
 
 
+def _tables(
+    trained: Trained,
+    run: Callable[[], Any],
+    sequence: records.Sequence,
+    window: Window,
+    found: _Found,
+    answer: Answered,
+) -> tuple[records.Table, ...]:
+    """What the words of the question look at in the window."""
+    words = words_of(sequence)
+    asked = [word for word in words if word.tokens.start < window.place]
+    told = words[len(asked) :]
+    inside = (window.starts < found.end) & (window.ends > found.start) & (answer.start is not None)
+    places = set((np.flatnonzero(inside) + window.place).tolist())
+    return word_table(
+        trained.model,
+        run,
+        kind="self",
+        rows=asked,
+        columns=told,
+        name="From the question to the text",
+        note=f"The share of the attention of each word of the question, {MEAN}. The answer is in bold.",
+        chosen=[number for number, word in enumerate(told) if places & set(word.tokens)],
+    )
+
+
 def _notes(passage: Passage, shown: int, answer: Answered) -> list[str]:
     """What a person should know who looks at one window."""
     window, notes = passage.windows[shown], []
@@ -394,4 +421,4 @@ def _notes(passage: Passage, shown: int, answer: Answered) -> list[str]:
         return [*notes, "The model found no answer."]
     end = answer.start + len(answer.text)
     where = f"characters {answer.start:,} to {end:,} of the context"
-    return [*notes, f"The answer is {answer.text!r}: {where}, with a probability of {answer.score:.3f}."]
+    return [*notes, f"The answer is {where}, with a probability of {answer.score:.3f}."]  # the table has its words

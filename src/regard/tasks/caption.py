@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from regard import records
 from regard.errors import ConfigError, message, must_be
 from regard.hf import RegardCaptionConfig, RegardForImageCaptioning
-from regard.hf.loading import quiet
 from regard.hf.losses import IGNORED, shifted_right
 from regard.tasks.image_data import PIXELS, Changes, ImageData
-from regard.tasks.looking import WordMap, grid_of, map_words, watched_image
+from regard.tasks.looking import WordMap, grid_of, map_words, patch_sequence, patch_weights, watched_image
 from regard.tasks.pixels import ImageForm, form_of, image_settings, measured, named, picture_of, same_picture
 from regard.tasks.report import Example, Report
-from regard.tasks.task import Preset, Task
+from regard.tasks.tables import MEAN
+from regard.tasks.task import Preset, Task, files_of
 from regard.tasks.trained import Trained
-from regard.tasks.writing import Written, start_id
+from regard.tasks.writing import Written, generated, start_id
 from regard.text import (
     CaptionedImage,
     Examples,
@@ -102,9 +103,7 @@ class Caption(Task[CaptionedImage, Description]):
         Raises:
             ConfigError: several files.
         """
-        if isinstance(data, tuple | list):
-            raise ConfigError(message("train", must_be("data", "one table", f"{len(data)} files")))
-        return read_captioned_images(data, options=options)
+        return read_captioned_images(files_of(data, expected="one table"), options=options)
 
     def divide(
         self, examples: Examples[CaptionedImage], *, count: int, seed: int
@@ -209,7 +208,28 @@ class Caption(Task[CaptionedImage, Description]):
             trained.model(**{PIXELS: pixels}, decoder_input_ids=torch.tensor([ids]), use_cache=False)
 
         recording = watched_image(trained, run, _image_config(trained.model), written=sequence, notes=(_NOTE,))
-        return Description(written.text), recording
+        words = continuation(trained.tokenizer, ids[1:], name="caption")
+        return Description(written.text), replace(recording, tables=_tables(trained, run, words))
+
+
+def _tables(trained: Trained, run: Callable[[], None], words: records.Sequence) -> tuple[records.Table, ...]:
+    """Every word of a caption with the patches that were looked at; none of a model that does not name its patches."""
+    grid = grid_of(_image_config(trained.model))
+    weights = patch_weights(trained.model, run, grid=grid)
+    if grid is None or not weights:
+        return ()
+    maps = map_words(weights, grid=grid, written=words)
+    if not maps:
+        return ()
+    table = records.Table(
+        name="Words and patches",
+        note=f"Where the model looked when it wrote each word: its cross-attention, {MEAN}.",
+        rows=tuple(one.word for one in maps),
+        columns=tuple(patch.text for patch in patch_sequence(grid).tokens),
+        values=np.stack([one.weights.reshape(-1) for one in maps]),
+        grid=(grid, grid),
+    )
+    return (table,)
 
 
 def word_maps(
@@ -225,8 +245,8 @@ def word_maps(
         **options: Of ``predict``.
 
     Returns:
-        Every word with its map. A word of several tokens has their mean; tokens that hold several words, which the
-        word tokenizer never makes, give all of them one map.
+        Every word with its map. A word of several tokens has their mean; words that share a token, which the word
+        tokenizer never makes, are one.
 
     Raises:
         ConfigError: the model does not cut images into patches, or there is no such layer.
@@ -243,8 +263,15 @@ def word_maps(
     def run() -> None:
         trained.model(**{PIXELS: pixels}, decoder_input_ids=torch.tensor([ids]), use_cache=False)
 
+    grid = grid_of(_image_config(trained.model))
+    weights = patch_weights(trained.model, run, grid=grid)
+    if grid is None or not weights:
+        raise ConfigError(message("word_maps", "the model must look at the patches of an image, but does not."))
+    if layer is not None and not -len(weights) <= layer < len(weights):
+        expected = f"from {-len(weights)} to {len(weights) - 1}, or None"
+        raise ConfigError(message("word_maps", must_be("layer", expected, layer)))
     # A row belongs to the token that was read last: what it wrote is the next.
-    return map_words(trained.model, run, grid=grid_of(_image_config(trained.model)), written=words, layer=layer)
+    return map_words(weights if layer is None else [weights[layer]], grid=grid, written=words)
 
 
 def caption_ids(trained: Trained, caption: str) -> list[int]:
@@ -288,21 +315,18 @@ def _written(trained: Trained, given: Any, options: Mapping[str, Any]) -> tuple[
     return written, pixels, ids[: ids.index(end, 1) + 1] if end in ids[1:] else ids
 
 
-@torch.no_grad()
 def _generate(trained: Trained, pixels: torch.Tensor, options: Mapping[str, Any]) -> list[Written]:
     chosen = {
         "num_beams": 5,
-        "do_sample": False,
         "max_new_tokens": trained.info.max_tokens - 1,
         "decoder_start_token_id": start_id(trained.model),
         "eos_token_id": end_id(trained),
         "pad_token_id": _fill(trained),
         **options,
     }
-    with quiet():
-        found = trained.model.generate(**{PIXELS: pixels}, **chosen)
+    found = generated(trained.model, {PIXELS: pixels}, chosen)
     texts = trained.tokenizer.batch_decode(found, skip_special_tokens=True)
-    return [Written(text.strip(), tuple(ids), None) for text, ids in zip(texts, found.tolist(), strict=True)]
+    return [Written(text.strip(), tuple(ids)) for text, ids in zip(texts, found.tolist(), strict=True)]
 
 
 def _plain(text: str) -> str:

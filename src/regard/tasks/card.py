@@ -20,12 +20,12 @@ def write_card(path: Path, trained: Trained, *, made: Mapping[str, Any], report:
     Args:
         path: Where to.
         trained: The model.
-        made: How it was made: ``settings``, ``seconds``, ``examples``, ``from_checkpoint``.
+        made: How it was made: ``settings``, ``seconds``, ``examples`` that were learned from.
         report: How good it is on examples that were held out.
     """
     info, config = trained.info, trained.model.config
     weights = sum(weight.numel() for weight in trained.model.parameters())
-    origin = made["from_checkpoint"] or "nothing: its first weights were drawn"
+    origin = info.checkpoint or "nothing: its first weights were drawn"
     vocabulary = "" if trained.tokenizer is None else f", vocabulary of {len(trained.tokenizer):,}"
     limit = [f"- longest text: {info.max_tokens} tokens"] if info.max_tokens else []
     architecture = [f"- architecture: {info.details[ARCHITECTURE]}"] if ARCHITECTURE in info.details else []

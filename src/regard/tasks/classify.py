@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 
 from regard import records
-from regard.errors import ConfigError, message
+from regard.errors import ConfigError, message, must_be
 from regard.hf import RegardEncoderConfig, RegardForSequenceClassification
 from regard.tasks.architectures import ARCHITECTURE, CLASSIFIERS, TRANSFORMER, Architecture
-from regard.tasks.encoding import batched, collate, encode
+from regard.tasks.encoding import batched, collate, cut, encode
 from regard.tasks.report import Example, Report
-from regard.tasks.task import Preset, Task, fitting
+from regard.tasks.task import Preset, Task, check_no_options, fitting
 from regard.tasks.trained import Trained
-from regard.tasks.watching import sequence_of, watched
+from regard.tasks.watching import reading_of, watched
 from regard.text import Examples, Labelled, Place, ReadOptions, read_labelled
 from regard.train.data import RowData, TrainData
 from regard.train.metrics import classification
@@ -54,6 +55,7 @@ class Classify(Task[Labelled, Class]):
     choices: ClassVar[Mapping[str, Any]] = {ARCHITECTURE: TRANSFORMER}
     architectures: ClassVar[Mapping[str, Architecture]] = CLASSIFIERS
     pairs: ClassVar[bool] = True
+    two_texts: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Preset]] = {
         "tiny": Preset(
             {**_SHAPE, "embed_dim": 64, "num_heads": 2, "num_layers": 1, "ff_dim": 128, "dropout_p": 0.1},
@@ -144,9 +146,13 @@ class Classify(Task[Labelled, Class]):
             trained: The model.
             inputs: Texts, or pairs of them; longer ones than the model reads lose their end.
             **options: None.
+
+        Raises:
+            ConfigError: an input is neither a text nor a pair of texts, or there is an option.
         """
-        pairs = [(given, None) if isinstance(given, str) else (given[0], given[1]) for given in inputs]
-        rows = [_cut(row, trained.info.max_tokens) for row in self._read(trained, pairs)]
+        check_no_options(options, of=self.name)
+        pairs = [_pair(given) for given in inputs]
+        rows = [cut(row, trained.info.max_tokens) for row in self._read(trained, pairs)]
 
         @torch.no_grad()
         def run(batch: list[int]) -> list[Class]:
@@ -158,22 +164,30 @@ class Classify(Task[Labelled, Class]):
 
     def evaluate(self, trained: Trained, examples: Examples[Labelled], **options: Any) -> Report:
         """Accuracy, F1 and the table of confusions."""
-        said = self.predict(trained, [(example.text, example.pair) for example in examples])
+        asked = [example.text if example.pair is None else (example.text, example.pair) for example in examples]
+        said = self.predict(trained, asked, **options)
         given = [example.text if example.pair is None else f"{example.text}\n{example.pair}" for example in examples]
         return class_report(trained, said, given, [example.label for example in examples], examples.places)
 
     def observe(self, trained: Trained, given: Any, **options: Any) -> tuple[Class, records.Recording]:
-        """The class of one text, and where the model looked."""
-        text, pair = (given, None) if isinstance(given, str) else given
-        read, inputs = sequence_of(trained, text, pair=pair)
-        recording = watched(trained, lambda: trained.model(**inputs), [(read,)], length=len(read.tokens))
-        return self.predict(trained, [given])[0], recording
+        """The class of one text, and where the model looked.
+
+        Raises:
+            ConfigError: as for ``predict``, or the model has no attention.
+        """
+        (said,) = self.predict(trained, [given], **options)
+        text, pair = _pair(given)
+        read = reading_of(trained, text, pair=pair)
+        run = partial(trained.model, **read.inputs)
+        length = len(read.sequence.tokens)
+        return said, watched(trained, run, [(read.sequence,)], length=length, notes=read.notes)
 
     def _read(self, trained: Trained, pairs: Sequence[tuple[str, str | None]]) -> list[dict[str, list[int]]]:
-        firsts = [first for first, _ in pairs]
-        if any(second is not None for _, second in pairs):
-            return encode(trained.tokenizer, firsts, [second or "" for _, second in pairs])
-        return encode(trained.tokenizer, firsts)
+        """Texts and pairs of texts, each as if it were alone."""
+        twos = [(first, second) for first, second in pairs if second is not None]
+        alone = iter(encode(trained.tokenizer, [first for first, second in pairs if second is None]))
+        both = iter(encode(trained.tokenizer, [first for first, _ in twos], [second for _, second in twos]))
+        return [next(alone if second is None else both) for _, second in pairs]
 
 
 def distinct_labels(labels: Sequence[str]) -> tuple[str, ...]:
@@ -229,6 +243,10 @@ def class_of(probabilities: Sequence[float], labels: Sequence[str]) -> Class:
     return Class(label, by_label[label], by_label)
 
 
-def _cut(row: dict[str, list[int]], length: int) -> dict[str, list[int]]:
-    """A row without what is beyond the model's positions; the last token, an end, is kept."""
-    return {name: ids if len(ids) <= length else [*ids[: length - 1], ids[-1]] for name, ids in row.items()}
+def _pair(given: Any) -> tuple[str, str | None]:
+    """A text, or two of them."""
+    if isinstance(given, str):
+        return given, None
+    if isinstance(given, tuple | list) and len(given) == 2 and all(isinstance(text, str) for text in given):
+        return given[0], given[1]
+    raise ConfigError(message("predict", must_be("inputs", "texts, or pairs of texts", f"{given!r:.80}")))

@@ -8,14 +8,13 @@ from typing import Any, ClassVar
 import torch
 
 from regard import records
-from regard.errors import ConfigError, message, must_be
 from regard.hf import RegardForImageClassification, RegardVisionConfig
 from regard.tasks.classify import Class, class_of, class_report, distinct_labels, label_numbers, named_classes
 from regard.tasks.image_data import PIXELS, Changes, ImageData
 from regard.tasks.looking import grid_of, watched_image
 from regard.tasks.pixels import ImageForm, form_of, image_settings, measured, named, picture_of, same_picture
 from regard.tasks.report import Report
-from regard.tasks.task import Preset, Task
+from regard.tasks.task import Preset, Task, check_no_options, files_of
 from regard.tasks.trained import Trained
 from regard.text import Examples, LabelledImage, ReadOptions, read_labelled_images, split
 from regard.train.data import TrainData
@@ -70,12 +69,8 @@ class ClassifyImage(Task[LabelledImage, Class]):
         Raises:
             ConfigError: more than two files.
         """
-        if not isinstance(data, tuple | list):
-            return read_labelled_images(data, options=options)
-        if len(data) != 2:
-            expected = "a folder, a table, or two IDX files: images and labels"
-            raise ConfigError(message("train", must_be("data", expected, f"{len(data)} files")))
-        return read_labelled_images((data[0], data[1]), options=options)
+        expected = "a folder, a table, or two IDX files: images and labels"
+        return read_labelled_images(files_of(data, counts=(1, 2), expected=expected), options=options)
 
     def divide(
         self, examples: Examples[LabelledImage], *, count: int, seed: int
@@ -135,6 +130,7 @@ class ClassifyImage(Task[LabelledImage, Class]):
             inputs: Paths of images, or uint8 pixels [height, width] or [height, width, channels].
             **options: None.
         """
+        check_no_options(options, of=self.name)
         form, found = ImageForm.of(trained.info.details), list[Class]()
         pictures = [picture_of(given) for given in inputs]
         for start in range(0, len(pictures), _BATCH):
@@ -146,11 +142,12 @@ class ClassifyImage(Task[LabelledImage, Class]):
         """Accuracy, F1 and the table of confusions."""
         given = [named(picture, str(place)) for picture, place in zip(examples, examples.places, strict=True)]
         wanted = [example.label for example in examples]
-        return class_report(trained, self.predict(trained, examples), given, wanted, examples.places)
+        return class_report(trained, self.predict(trained, examples, **options), given, wanted, examples.places)
 
     def observe(self, trained: Trained, given: Any, **options: Any) -> tuple[Class, records.Recording]:
         """The class of one image, and where each of its patches looked."""
+        (said,) = self.predict(trained, [given], **options)
         form = ImageForm.of(trained.info.details)
         pixels = form.tensor(form.read([picture_of(given)]))
         recording = watched_image(trained, lambda: trained.model(**{PIXELS: pixels}), trained.model.config)
-        return self.predict(trained, [given])[0], recording
+        return said, recording

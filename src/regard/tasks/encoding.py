@@ -32,6 +32,28 @@ def encode(tokenizer: Any, texts: Sequence[str], pairs: Sequence[str] | None = N
     return [{name: encoded[name][index] for name in names} for index in range(len(first))]
 
 
+def cut(row: Mapping[str, list[int]], limit: int) -> dict[str, list[int]]:
+    """A row of at most so many tokens: the last one, an end, is kept.
+
+    Args:
+        row: By the names of a model's inputs.
+        limit: The longest it may be.
+    """
+    return {name: [ids[place] for place in kept_of(len(ids), limit)] for name, ids in row.items()}
+
+
+def kept_of(length: int, limit: int) -> list[int]:
+    """The places that are kept of a row of this length."""
+    return [*range(length)] if length <= limit else [*range(limit - 1), length - 1]
+
+
+def unknown_share(tokenizer: Any, texts: Sequence[str]) -> float:
+    """The share of the tokens of texts that the vocabulary lacks; 0 where it lacks none, or there are no tokens."""
+    clean = [without_lone_surrogates(text)[0] for text in texts]
+    rows = tokenizer(clean, add_special_tokens=False, verbose=False).input_ids if clean else []
+    return sum(row.count(tokenizer.unk_token_id) for row in rows) / max(1, sum(map(len, rows)))
+
+
 def collate(rows: Sequence[Row], tokenizer: Any) -> dict[str, Tensor]:
     """A batch of rows of different lengths, filled up at the end; single numbers become one tensor."""
     fill = {**_FILLED_WITH, "input_ids": padding_id(tokenizer)}

@@ -12,19 +12,22 @@ import torch
 
 from regard import records
 from regard.hf import RegardDecoderConfig, RegardForCausalLM
-from regard.hf.loading import quiet
+from regard.hf.loading import max_positions_of
 from regard.tasks.architectures import ARCHITECTURE, LANGUAGE_MODELS, TRANSFORMER, Architecture
-from regard.tasks.encoding import collate
+from regard.tasks.encoding import collate, unknown_share
 from regard.tasks.report import Example, Report
-from regard.tasks.task import Preset, Task
+from regard.tasks.task import Preset, Task, check_no_options, check_texts, files_of
 from regard.tasks.trained import Trained
-from regard.tasks.watching import watched
+from regard.tasks.watching import unknown_notes, watched
+from regard.tasks.writing import generated
 from regard.text import Examples, ReadOptions, continuation, read_texts, without_lone_surrogates
 from regard.train.data import TrainData, WindowData
 from regard.train.metrics import perplexity
 from regard.train.objective import NextToken
 
 _SHAPE = {"positions": "rotary"}
+_WRITTEN = 200
+_DRAWN = {"temperature": 0.8, "top_k": 40}
 _TRAINING = {"weight_decay": 0.1, "schedule": "cosine", "average": 0}
 
 
@@ -88,8 +91,12 @@ class Generate(Task[str, Continuation]):
     fine_tuning: ClassVar[Mapping[str, Any]] = {**Task.fine_tuning, "batch_tokens": 2048, "epochs": 3}
 
     def read(self, data: Any, options: ReadOptions) -> Examples[str]:
-        """A text as it is, a column of a table, a field of JSON lines, or chats."""
-        return read_texts(data, options=options)
+        """A text as it is, a column of a table, a field of JSON lines, or chats.
+
+        Raises:
+            ConfigError: several files.
+        """
+        return read_texts(files_of(data), options=options)
 
     def divide(self, examples: Examples[str], *, count: int, seed: int) -> tuple[Examples[str], Examples[str]]:
         """Of one text the end is held out, a tenth of it; of many, some."""
@@ -97,7 +104,9 @@ class Generate(Task[str, Continuation]):
             return super().divide(examples, count=count, seed=seed)
         text = examples[0]
         cut = math.ceil(len(text) * 0.9)
-        at = text.find("\n", cut) + 1 or cut
+        at = text.find("\n", cut) + 1
+        if at in (0, len(text)):  # no line ends there, or only the last one
+            at = cut
         return replace(examples, items=(text[:at],)), replace(examples, items=(text[at:],))
 
     def texts(self, examples: Sequence[str]) -> Iterable[str]:
@@ -133,14 +142,18 @@ class Generate(Task[str, Continuation]):
 
         Args:
             trained: The model.
-            inputs: The prompts; of long ones the model sees the end.
-            **options: ``max_new_tokens`` (200), ``temperature`` (0.8), ``top_k`` (40), ``seed`` and what else
-                ``generate`` takes.
+            inputs: The prompts; of long ones the model sees the end, one token less than it learned from at once.
+            **options: ``max_new_tokens`` (200, or as many as it learned from at once), ``temperature`` (0.8; 0 takes
+                the likeliest token), ``top_k`` (40), ``seed`` (0) and what else ``generate`` takes.
+
+        Raises:
+            ConfigError: a prompt is no text, or ``generate`` cannot use the options.
         """
         return [self._continue(trained, prompt, options)[0] for prompt in inputs]
 
     def evaluate(self, trained: Trained, examples: Examples[str], **options: Any) -> Report:
         """Perplexity, and bits per character, which do not depend on the tokenizer."""
+        check_no_options(options, of=f"the evaluation of {self.name}")
         data, _ = self.data(trained, examples)
         nll, tokens, listed = 0.0, 0, []
         for index in range(len(data)):
@@ -149,38 +162,47 @@ class Generate(Task[str, Continuation]):
             nll, tokens = nll + loss, tokens + len(row["labels"])
             text = trained.tokenizer.decode(row["input_ids"].tolist())
             listed.append(Example(text, "", "", -loss / len(row["labels"]), f"token {index * trained.info.max_tokens}"))
-        found = perplexity(nll, tokens, characters=sum(map(len, examples)))
+        first = trained.tokenizer.decode(data.row(0, 0)["input_ids"][:1].tolist()) if len(data) else ""  # not foretold
+        found = perplexity(nll, tokens, characters=sum(map(len, examples)) - len(first))
         return Report(self.name, len(examples), found.as_dict(), tuple(str(found).split("\n")), tuple(listed))
 
     def observe(self, trained: Trained, given: Any, **options: Any) -> tuple[Continuation, records.Recording]:
-        """Go on with one prompt, and see where every token looked."""
-        found, prompt, ids = self._continue(trained, given, options)
+        """Go on with one prompt, and see where every token looked.
+
+        Raises:
+            ConfigError: as for ``predict``, or the model has no attention.
+        """
+        found, prompt, ids, left_out = self._continue(trained, given, options)
         before = continuation(trained.tokenizer, prompt, name="text")
         sequence = continuation(trained.tokenizer, ids[len(prompt) :], before=before, before_ids=prompt)
+        notes = unknown_notes(unknown_share(trained.tokenizer, [given]))
+        if left_out:
+            notes.append(f"The model went on from the last {len(prompt):,} tokens; {left_out:,} before are left out.")
 
         def run() -> None:
             trained.model(input_ids=torch.tensor([ids]), use_cache=False)
 
-        return found, watched(trained, run, [(sequence,)], length=len(ids))
+        return found, watched(trained, run, [(sequence,)], length=len(ids), notes=notes)
 
     def _continue(
         self, trained: Trained, prompt: str, options: Mapping[str, Any]
-    ) -> tuple[Continuation, list[int], list[int]]:
-        chosen = {"max_new_tokens": 200, "do_sample": True, "temperature": 0.8, "top_k": 40, **options}
-        seed = chosen.pop("seed", 0)
-        end = trained.tokenizer.eos_token_id
+    ) -> tuple[Continuation, list[int], list[int], int]:
+        """What is written; the ids the model went on from, and those with what it wrote; how many it did not see."""
+        check_texts([prompt])
+        end, pad = trained.tokenizer.eos_token_id, trained.tokenizer.pad_token_id
         ids = _ids(trained.tokenizer, prompt) or [end if end is not None else 0]
-        room = trained.info.max_tokens - 1
-        with quiet(), torch.no_grad(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            pad = trained.tokenizer.pad_token_id
-            kept = torch.tensor([ids[-room:]])
-            written = trained.model.generate(
-                kept, attention_mask=torch.ones_like(kept), pad_token_id=end if pad is None else pad, **chosen
-            )[0].tolist()
-        whole = [*ids[:-room], *written] if len(ids) > room else written
-        text = trained.tokenizer.decode(whole[len(ids) :], skip_special_tokens=True)
-        return Continuation(prompt, text), ids, whole
+        room, limit = trained.info.max_tokens - 1, max_positions_of(trained.model.config)
+        asked = options.get("max_new_tokens") or min(_WRITTEN, room)
+        if limit is not None and isinstance(asked, int):
+            room = max(1, min(room, limit - asked))  # what is written has positions, too
+        kept = ids[-room:]
+        chosen = {"pad_token_id": end if pad is None else pad, **_DRAWN, **options, "max_new_tokens": asked}
+        if not options.get("do_sample", True):
+            chosen = {name: value for name, value in chosen.items() if name in options or name not in _DRAWN}
+        inputs = {"input_ids": torch.tensor([kept]), "attention_mask": torch.ones(1, len(kept), dtype=torch.long)}
+        written = generated(trained.model, inputs, chosen)[0].tolist()
+        text = trained.tokenizer.decode(written[len(kept) :], skip_special_tokens=True)
+        return Continuation(prompt, text), kept, written, len(ids) - len(kept)
 
     @torch.no_grad()
     def _nll(self, trained: Trained, batch: dict[str, torch.Tensor]) -> float:

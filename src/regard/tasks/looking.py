@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 
 from regard import records
-from regard.errors import ConfigError, message, must_be
 from regard.lens import watch
 from regard.lens.usual import SHORT, usual_probes
 from regard.ops import Rows
+from regard.tasks.tables import words_of
 from regard.tasks.trained import Trained
-from regard.text import split_words
+from regard.tasks.watching import check_seen
 
 IMAGE = "image"
 _LEADING = ("[CLS]", "[DIST]")  # what transformers' vision models put before the patches
@@ -84,8 +84,7 @@ def watched_image(
         watch(trained.model, usual_probes(max(patches, len(written.tokens) if written else 0))) as seen,
     ):
         run()
-    if not seen.layers:
-        raise ConfigError(message("observe", f"{trained.name} must have attention to be looked at, but has none."))
+    check_seen(trained, seen)
     readers = {layer.kv_end for layer in seen.layers if layer.kind == "cross" or written is None}
     leading = {kv_end - (grid or 0) ** 2 for kv_end in readers}
     named = grid is not None and len(leading) == 1 and 0 <= min(leading) <= len(_LEADING)
@@ -100,36 +99,34 @@ def watched_image(
     return seen.recording(sequences=sequences, model_name=trained.name, notes=notes)
 
 
-def map_words(
-    model: Any, run: Callable[[], Any], *, grid: int | None, written: records.Sequence, layer: int | None
-) -> list[WordMap]:
-    """The cross-attention of each word of a text, as maps of the patches.
+def patch_weights(model: Any, run: Callable[[], Any], *, grid: int | None) -> list[Float64[np.ndarray, "rows patches"]]:
+    """The cross-attention of each layer to the patches of an image, a mean over heads.
 
     Args:
         model: The model.
-        run: Runs it once on one image, so that row i is that which wrote token i.
+        run: Runs it once on one image.
         grid: Patches along a side.
-        written: The tokens that the rows wrote.
-        layer: Which cross-attention, in their order; a mean over all where None.
 
-    Raises:
-        ConfigError: there are no patches, or no such layer.
+    Returns:
+        One array for each layer, in their order; none where the model does not look at the patches.
     """
     with torch.no_grad(), watch(model, [Rows()]) as seen:
         run()
     layers = [found.rows[0].mean(dim=0).double().numpy() for found in seen.layers if found.kind == "cross"]
     if grid is None or not layers or layers[0].shape[-1] < grid**2:
-        raise ConfigError(message("word_maps", "the model must look at the patches of an image, but does not."))
-    if layer is not None and not -len(layers) <= layer < len(layers):
-        expected = f"from {-len(layers)} to {len(layers) - 1}, or None"
-        raise ConfigError(message("word_maps", must_be("layer", expected, layer)))
-    weights = np.mean(layers, axis=0) if layer is None else layers[layer]
-    maps = weights[:, -(grid**2) :].reshape(-1, grid, grid)
-    found, start = [], 0
-    for piece in split_words(written.text):
-        end = start + len(piece.encode())
-        rows = [number for number, token in enumerate(written.tokens) if token.start < end and start < token.end]
-        if piece.strip() and rows:
-            found.append(WordMap(piece.strip(), maps[rows].mean(axis=0)))
-        start = end
-    return found
+        return []
+    return [weights[:, -(grid**2) :] for weights in layers]
+
+
+def map_words(
+    weights: Sequence[Float64[np.ndarray, "rows patches"]], *, grid: int, written: records.Sequence
+) -> list[WordMap]:
+    """The mean of some layers for each word of a text, as maps of the patches.
+
+    Args:
+        weights: Of each layer; row i is that which wrote token i.
+        grid: Patches along a side.
+        written: The tokens that the rows wrote.
+    """
+    maps = np.mean(weights, axis=0).reshape(-1, grid, grid)
+    return [WordMap(word.text, maps[word.tokens].mean(axis=0)) for word in words_of(written)]

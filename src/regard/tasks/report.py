@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from regard.errors import ConfigError, message, must_be
+
 _SHOWN = 10
 
 
@@ -67,10 +69,12 @@ class Report:
 
         Returns:
             Both paths.
+
+        Raises:
+            ConfigError: the path names no file.
         """
-        stem = Path(path).with_suffix("") if Path(path).suffix in (".json", ".md") else Path(path)
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        data, page = stem.with_name(f"{stem.name}.json"), stem.with_name(f"{stem.name}.md")
+        data, page = report_places(path)
+        data.parent.mkdir(parents=True, exist_ok=True)
         data.write_text(json.dumps(self.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         page.write_text(self._page(), encoding="utf-8")
         return data, page
@@ -82,6 +86,21 @@ class Report:
             for name in ("given", "wanted", "said"):
                 lines.append(f"    - {name}: {_quoted(getattr(example, name))}")
         return "\n".join(lines) + "\n"
+
+
+def report_places(path: str | Path) -> tuple[Path, Path]:
+    """Where a report goes: its figures, and its page.
+
+    Args:
+        path: With or without the ending.
+
+    Raises:
+        ConfigError: the path names no file.
+    """
+    stem = Path(path).with_suffix("") if Path(path).suffix in (".json", ".md") else Path(path)
+    if not stem.name:
+        raise ConfigError(message("save", must_be("path", "the name of a report", f"the folder {str(path)!r}")))
+    return stem.with_name(f"{stem.name}.json"), stem.with_name(f"{stem.name}.md")
 
 
 def _quoted(text: str) -> str:

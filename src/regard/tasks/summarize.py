@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from regard import records
@@ -15,7 +16,7 @@ from regard.hf import RegardEncoderConfig, RegardForTokenClassification
 from regard.tasks.encoding import batched, collate
 from regard.tasks.extracts import NUMBERED, Sentences, Stretch, stretches
 from regard.tasks.report import Example, Report
-from regard.tasks.task import Preset, Task
+from regard.tasks.task import Preset, Task, count_problems, files_of, unknown_options
 from regard.tasks.trained import Trained
 from regard.tasks.watching import watched
 from regard.tasks.writing import new_writer, observe_writing, write, writing_data
@@ -28,6 +29,7 @@ from regard.train.objective import NextToken, Objective, OneClassOfParts, mean_o
 _BATCH_TOKENS = 8192
 _HEADS = {"extractive": "AutoModelForTokenClassification", "abstractive": "AutoModelForSeq2SeqLM"}
 _CHOOSES = {"positions": "learned", "num_segments": NUMBERED}
+_TOKENS_OF_A_CHARACTER, _SPECIAL = 3, 4  # the most: of Chinese in bytes, and what stands around a text
 _WRITING = {"no_repeat_ngram_size": 3}  # a summary says nothing twice
 
 
@@ -99,9 +101,7 @@ class Summarize(Task[Document, Summary]):
         Raises:
             ConfigError: several files.
         """
-        if isinstance(data, tuple | list):
-            raise ConfigError(message("train", must_be("data", "one file", f"{len(data)} files")))
-        return read_documents(data, options=options)
+        return read_documents(files_of(data), options=options)
 
     def texts(self, examples: Sequence[Document]) -> Iterable[str]:
         """Documents and summaries: they share one vocabulary."""
@@ -201,7 +201,8 @@ class Summarize(Task[Document, Summary]):
         """ROUGE, and beside it that of the first sentences, and the most that choosing can reach."""
         documents = [example.sentences or example.text for example in examples]
         said = [one.text for one in self.predict(trained, documents, **options)]
-        wanted, count = [example.summaries for example in examples], options.get("count", trained.info.details["count"])
+        wanted, count = [example.summaries for example in examples], options.get("count")
+        count = trained.info.details["count"] if count is None else count
         listed = [Sentences.of(document).listed for document in documents]
         found = rouge(said, wanted)
         first = rouge([lead(one, count) for one in listed], wanted)
@@ -252,7 +253,7 @@ class Summarize(Task[Document, Summary]):
             length=len(shown.parts),
             notes=_notes(summary, found, shown),
         )
-        return summary, recording
+        return summary, replace(recording, tables=(_table(summary),))
 
 
 def _style(trained: Trained) -> str:
@@ -269,28 +270,23 @@ def _document(given: Any) -> Sentences:
 
 def _count(trained: Trained, options: Mapping[str, Any]) -> int:
     """How many sentences are chosen; all options are checked."""
-    problems = [
-        f"there is no option `{name}` of summaries that are chosen; there is count."
-        for name in options
-        if name != "count"
-    ]
-    count = options.get("count", trained.info.details["count"])
-    if count < 1:
-        problems.append(must_be("count", "at least 1", count))
+    problems = unknown_options(options, ("count",), of="summaries that are chosen")
+    problems += count_problems(options, ("count",))
     if problems:
         raise all_problems("predict", problems)
-    return int(count)
+    asked = options.get("count")
+    return int(trained.info.details["count"] if asked is None else asked)
 
 
 def _writing(trained: Trained, options: Mapping[str, Any]) -> dict[str, Any]:
     """How a summary is written: no longer than those that were learned from."""
-    if "count" in options:
+    if options.get("count") is not None:
         problem = must_be(
             "count", "for summaries that are chosen, not written; max_new_tokens limits these", options["count"]
         )
         raise ConfigError(message("predict", problem))
-    longest = min(trained.info.max_tokens, trained.info.details["longest"] + 1)  # a token is a character, or more
-    return {**_WRITING, "max_new_tokens": longest, **options}
+    longest = _TOKENS_OF_A_CHARACTER * trained.info.details["longest"] + _SPECIAL
+    return {**_WRITING, "max_new_tokens": min(longest, trained.info.max_tokens - 1), **options}
 
 
 def _stretches(trained: Trained, document: Sentences) -> list[Stretch]:
@@ -323,6 +319,19 @@ def _chosen(document: Sentences, weights: Sequence[float], count: int) -> Summar
     return Summary(joined(one.text for one in weighed if one.chosen), weighed)
 
 
+def _table(summary: Summary) -> records.Table:
+    """Every sentence with its weight."""
+    return records.Table(
+        name="Sentences",
+        note="The probability that a sentence belongs to the summary; ✓ marks those that were chosen.",
+        rows=("weight",),
+        ordered=True,
+        columns=tuple(one.text for one in summary.sentences),
+        values=np.array([[one.weight for one in summary.sentences]]),
+        chosen=tuple(number for number, one in enumerate(summary.sentences) if one.chosen),
+    )
+
+
 def _notes(summary: Summary, found: Sequence[Stretch], shown: Stretch) -> list[str]:
     """What a person should know who looks at one stretch."""
     notes = []
@@ -331,6 +340,4 @@ def _notes(summary: Summary, found: Sequence[Stretch], shown: Stretch) -> list[s
         notes.append(
             f"The model read {len(found)} stretches; this is the one with the sentence of most weight: {part}."
         )
-    chosen = [(number, one) for number, one in enumerate(summary.sentences, 1) if one.chosen]
-    notes += [f"Sentence {number} is chosen, with a weight of {one.weight:.3f}: {one.text!r}" for number, one in chosen]
     return notes

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 from regard import records
+from regard.errors import ConfigError, all_problems, message, must_be
 from regard.tasks.architectures import ARCHITECTURE, TRANSFORMER, Architecture, architecture_of
 from regard.tasks.report import Report
 from regard.tasks.trained import TaskInfo, Trained
@@ -63,6 +64,7 @@ class Task(ABC, Generic[E, P]):
         summary: What it does, in a few words.
         auto: The Auto class of transformers that has its head.
         pairs: Whether its tokenizer numbers the parts of what it reads, such as two texts.
+        two_texts: Whether an input may be two texts.
         takes: An input, as it stands on the command line.
         lines: Whether every line of a file is an input on the command line, or the whole file is one.
         tokenizer: What kind suits it; None where it neither reads nor writes text.
@@ -77,6 +79,7 @@ class Task(ABC, Generic[E, P]):
     summary: ClassVar[str]
     auto: ClassVar[str]
     pairs: ClassVar[bool] = False
+    two_texts: ClassVar[bool] = False
     takes: ClassVar[str] = "TEXT"
     lines: ClassVar[bool] = True
     tokenizer: ClassVar[str | None] = "bpe"
@@ -171,6 +174,67 @@ def info_of(
         details=dict(details),
         **known,
     )
+
+
+def files_of(data: Any, *, counts: Sequence[int] = (1,), expected: str = "one file") -> Any:
+    """A path, or a tuple of as many as a task reads.
+
+    Args:
+        data: What ``train`` was given.
+        counts: How many files there may be.
+        expected: That in words.
+
+    Raises:
+        ConfigError: there are as many as no task reads.
+    """
+    if not isinstance(data, tuple | list):
+        return data
+    if len(data) not in counts:
+        raise ConfigError(message("train", must_be("data", expected, f"{len(data)} files")))
+    return data[0] if len(data) == 1 else tuple(data)
+
+
+def check_texts(inputs: Sequence[Any]) -> None:
+    """Refuse what is no text, for a task that reads one text at a time.
+
+    Raises:
+        ConfigError: an input is none; shows it.
+    """
+    for given in inputs:
+        if not isinstance(given, str):
+            raise ConfigError(message("predict", must_be("inputs", "texts", f"{given!r:.80}")))
+
+
+def count_problems(options: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """What is wrong with options that are whole numbers of at least 1, or None."""
+    return [
+        must_be(name, "an integer of at least 1, or None", repr(options[name]))
+        for name in names
+        if options.get(name) is not None and not (type(options[name]) is int and options[name] >= 1)
+    ]
+
+
+def unknown_options(options: Mapping[str, Any], known: Sequence[str], *, of: str) -> list[str]:
+    """What is wrong with the names of options, as sentences.
+
+    Args:
+        options: By name.
+        known: The names there are.
+        of: What they are options of.
+    """
+    verb = "are" if len(known) > 1 else "is"
+    there = f"there {verb} {', '.join(known) or 'none'}"
+    return [f"there is no option `{name}` of {of}; {there}." for name in options if name not in known]
+
+
+def check_no_options(options: Mapping[str, Any], *, of: str) -> None:
+    """Refuse every option of a task that has none.
+
+    Raises:
+        ConfigError: there are some.
+    """
+    if problems := unknown_options(options, (), of=of):
+        raise all_problems("predict", problems)
 
 
 def fitting(rows: Sequence[Mapping[str, Any]], limit: int) -> list[int]:

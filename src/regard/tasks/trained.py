@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,8 @@ from regard.hf.loading import load_with_head, quiet
 from regard.text import ReadOptions, vocabulary_hash
 
 INFO = "task.json"
+_ASIDE = ".being-written"
+_AUTO = re.compile("AutoModelFor[A-Za-z0-9]+")
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,8 @@ class TaskInfo:
         max_tokens: The longest text, special tokens included; 0 where there is none.
         labels: The classes, in the order of their numbers.
         options: How its training data was read; other data is read alike.
+        checkpoint: The name of the model it was begun from; None where it began with nothing.
+        tokenizer_kind: The kind of tokenizer that was trained with it; None where it had one, or there is none.
         details: What else the task keeps.
     """
 
@@ -34,6 +41,8 @@ class TaskInfo:
     max_tokens: int
     labels: tuple[str, ...] = ()
     options: ReadOptions = field(default_factory=ReadOptions)
+    checkpoint: str | None = None
+    tokenizer_kind: str | None = None
     details: dict[str, Any] = field(default_factory=dict)
 
 
@@ -54,14 +63,28 @@ class Trained:
     name: str
 
     def save(self, folder: Path) -> None:
-        """Write everything but the weights' history; ``load`` reads it."""
+        """Write everything but the weights' history; ``load`` reads it.
+
+        Every file is written beside its place and then renamed: none of them is ever half of one.
+
+        Args:
+            folder: Where to; made if it is missing.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        with quiet():
-            self.model.save_pretrained(folder)
-        if self.tokenizer is not None:
-            self.tokenizer.save_pretrained(folder)
-        text = json.dumps(asdict(self.info), indent=1, ensure_ascii=False)
-        (folder / INFO).write_text(text + "\n", encoding="utf-8")
+        aside = folder / _ASIDE
+        shutil.rmtree(aside, ignore_errors=True)  # what a kill may have left
+        aside.mkdir()
+        try:
+            with quiet():
+                self.model.save_pretrained(aside)
+            if self.tokenizer is not None:
+                self.tokenizer.save_pretrained(aside)
+            text = json.dumps(asdict(self.info), indent=1, ensure_ascii=False)
+            (aside / INFO).write_text(text + "\n", encoding="utf-8")
+            for file in sorted(aside.iterdir(), key=lambda file: file.name == INFO):  # a folder with that is a model
+                os.replace(file, folder / file.name)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def load(folder: str | Path, *, task: str | None = None) -> Trained:
@@ -104,6 +127,8 @@ def _info(folder: Path) -> TaskInfo:
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         options = ReadOptions(**kept.pop("options"))
+        if not _AUTO.fullmatch(kept["auto"]):
+            raise ValueError(f"there is no class {kept['auto']!r}")
         return TaskInfo(**{**kept, "labels": tuple(kept["labels"]), "options": options})
     except (ValueError, TypeError, KeyError) as error:
         raise FormatError(

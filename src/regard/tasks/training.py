@@ -13,14 +13,16 @@ import numpy as np
 import torch
 
 from regard.errors import ConfigError, all_problems, message, missing_extra, must_be
-from regard.hf.loading import load_with_head, quiet
+from regard.hf.loading import labels_of, load_with_head, quiet
 from regard.tasks.architectures import ARCHITECTURE, TRANSFORMER, check_architecture
 from regard.tasks.card import write_card
+from regard.tasks.encoding import padding_id
 from regard.tasks.registry import task_named
 from regard.tasks.report import Report
 from regard.tasks.task import Preset, Task, info_of
-from regard.tasks.trained import Trained, load
-from regard.text import Examples, ReadOptions, train_tokenizer
+from regard.tasks.trained import INFO, Trained, load
+from regard.text import Examples, ReadOptions, overlap, train_tokenizer
+from regard.train.course import Course
 from regard.train.curves import Recorder
 from regard.train.data import TrainData
 from regard.train.objective import Objective
@@ -101,24 +103,35 @@ def train(
     told.note(examples.report())
     learned, held_out = _divided(chosen, examples, valid, options, told, seed=plan.seed)
     _seed(plan.seed)
-    begun = resume and (out / "task.json").is_file()
+    begun = resume and (out / INFO).is_file()
     if begun:
         trained = load(out, task=task)
         _check_asked({**chosen.choices, **trained.info.details}, asked)
+        _check_tokenizer(trained.info.tokenizer_kind, tokenizer)
     else:
         trained = _begin(chosen, learned, sizes, model, tokenizer, options, {**chosen.choices, **asked})
     objective = chosen.objective(trained, label_smoothing=plan.label_smoothing)
-    if not begun:
-        trained.save(out)
     rows = tuple(_numbers(chosen, trained, part, told, seed=plan.seed) for part in (learned, held_out))
+    if not begun:
+        trained.save(out)  # nothing is written before it is known that all of this can be learned from
     recorder = Recorder(out, told)
-    seconds = _run(objective, trained, rows, plan, out, resume=resume, watcher=recorder)
+    course = _run(objective, trained, rows, plan, out, resume=resume, watcher=recorder)
     trained.model.eval()
+    trained.name = out.resolve().name
     trained.save(out)
     report = chosen.evaluate(trained, held_out)
     told.note(str(report))
-    _keep(out, trained, plan, report, examples, recorder, seconds, from_checkpoint=model)
-    return Outcome(trained, out, report, seconds)
+    made = {
+        "settings": asdict(plan),
+        "seconds": round(course.seconds, 1),
+        "examples": len(learned),
+        "history": course.history,
+    }
+    (out / _TRAINING).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    report.save(out / "report")
+    recorder.draw(out / "curves.png", rounds=course.history)
+    write_card(out / "README.md", trained, made=made, report=report)
+    return Outcome(trained, out, report, course.seconds)
 
 
 def _run(
@@ -130,7 +143,7 @@ def _run(
     *,
     resume: bool,
     watcher: Watcher,
-) -> float:
+) -> Course:
     from regard.train.trainer import RegardTrainer
 
     trainer = RegardTrainer(
@@ -142,11 +155,11 @@ def _run(
         folder=out / "checkpoints",
         watcher=watcher,
     )
-    seconds = trainer.run(resume=resume).seconds
+    course = trainer.run(resume=resume)
     # What was prepared for training (autocast, a device) is undone: the model is now what ``load`` will give.
     trainer.accelerator.unwrap_model(trained.model, keep_fp32_wrapper=False)
     trained.model.cpu()
-    return seconds
+    return course
 
 
 def _check_installed() -> None:
@@ -175,6 +188,14 @@ def _check_asked(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     ]
     if problems:
         raise all_problems("resume", problems)
+
+
+def _check_tokenizer(kept: str | None, asked: str) -> None:
+    """The tokens a model has stay as they are."""
+    if asked not in ("auto", kept):
+        raise ConfigError(
+            message("resume", f"the tokenizer was {kept or 'that of the checkpoint'}, and is {asked} now.")
+        )
 
 
 def _preset(task: Task[Any, Any], name: str) -> Preset:
@@ -213,14 +234,21 @@ def _divided(
             raise ConfigError(
                 message("train", "the data and the validation data must hold examples, but one is empty.")
             )
+        if task.tokenizer is not None and (shared := overlap(examples, held_out)).indices:
+            told.note(f"validation data: {shared.report()}")
         return examples, held_out
     if len(examples) < task.fewest:
         wanted = f"at least {task.fewest} examples, of which some are held out"
         problem = f"the data must hold {wanted}, but holds {len(examples)}."
         raise ConfigError(message("train", problem, hint="valid= names a file of its own to validate on"))
     count = min(_MOST_HELD_OUT, max(1, round(_HELD_OUT * len(examples))))
-    learned, held_out = task.divide(examples, count=count, seed=seed)
-    told.note(f"{len(held_out):,} of them are held out to validate on")
+    try:
+        learned, held_out = task.divide(examples, count=count, seed=seed)
+    except ConfigError as error:
+        problem = "some of the data must be held out, but all of it belongs together: every example asks the same."
+        raise ConfigError(message("train", problem, hint="valid= names a file of its own to validate on")) from error
+    which = "the last tenth of it is" if len(examples) == 1 else f"{len(held_out):,} of them are"
+    told.note(f"{which} held out to validate on")
     return learned, held_out
 
 
@@ -236,16 +264,22 @@ def _begin(
     """A model before its first step."""
     details = {**task.details(examples), **chosen}
     labels, auto = tuple(details.pop("labels", ())), task.head(details)
+    known: dict[str, Any] = {"checkpoint": None, "tokenizer_kind": None}
+    if kind != "auto" and (checkpoint is not None or task.tokenizer is None):
+        why = "a checkpoint has its own" if checkpoint is not None else f"{task.name} has none"
+        raise ConfigError(message("train", must_be("tokenizer", f'"auto": {why}', repr(kind))))
     if checkpoint is None:
         tokenizer = None
         if task.tokenizer is not None:
-            kind = task.tokenizer if kind == "auto" else kind
+            known["tokenizer_kind"] = kind = task.tokenizer if kind == "auto" else kind
             # Only the Transformer tells two texts apart by segments; to the others the end between them does.
             segments = task.pairs and details.get(ARCHITECTURE, TRANSFORMER) == TRANSFORMER
             tokenizer = new_tokenizer(task.texts(examples), kind=kind, size=sizes.vocab_size, pairs=segments)
         network = task.new_model(sizes, tokenizer, {**details, "labels": labels})
         limit, name = sizes.max_tokens, "new"
     else:
+        if labels and set(labels) == set(there := labels_of(checkpoint)):
+            labels = there  # its classes are these already: each keeps its number
         heads = {"num_labels": len(labels), "id2label": dict(enumerate(labels))} if labels else {}
         if labels:
             heads["label2id"] = {label: index for index, label in enumerate(labels)}
@@ -253,9 +287,12 @@ def _begin(
             text = task.tokenizer is not None
             loaded = load_with_head(checkpoint, auto, text=text, **heads, ignore_mismatched_sizes=bool(labels))
         network, tokenizer, name = loaded.model, loaded.tokenizer, loaded.name
+        known["checkpoint"] = name
+        if tokenizer is not None and getattr(network.config, "pad_token_id", None) is None:
+            network.config.pad_token_id = padding_id(tokenizer)  # what fills a batch; GPT-2 has none of its own
         limit = min(sizes.max_tokens, loaded.max_positions or sizes.max_tokens)
     details |= task.details_of(network, checkpoint, details)
-    info = info_of(task, tokenizer, max_tokens=limit, labels=labels, options=options, details=details)
+    info = info_of(task, tokenizer, max_tokens=limit, labels=labels, options=options, details=details, **known)
     return Trained(network, tokenizer, info, name)
 
 
@@ -282,33 +319,9 @@ def _numbers(task: Task[Any, Any], trained: Trained, examples: Examples[Any], to
     data, left_out = task.data(trained, examples, seed=seed)
     limit = trained.info.max_tokens
     if left_out:
-        told.note(f"{left_out:,} of {len(examples):,} examples are longer than {limit} tokens and left out")
+        told.note(f"{left_out:,} of {len(examples):,} examples are empty or longer than {limit} tokens, and left out")
     if not len(data):
-        problem = f"at least one example must be of 1 to {limit} tokens, but none of {len(examples):,} is."
+        most = f" of at most {limit} tokens" if limit else ""
+        problem = f"at least one example must be something to learn from{most}, but none of {len(examples):,} is."
         raise ConfigError(message("train", problem))
     return data
-
-
-def _keep(
-    out: Path,
-    trained: Trained,
-    plan: TrainSettings,
-    report: Report,
-    examples: Examples[Any],
-    recorder: Recorder,
-    seconds: float,
-    *,
-    from_checkpoint: str | None,
-) -> None:
-    """Write down how the model was made: settings, curves, figures, and a card for people."""
-    made = {
-        "settings": asdict(plan),
-        "seconds": round(seconds, 1),
-        "examples": len(examples),
-        "from_checkpoint": from_checkpoint,
-        "history": recorder.rounds,
-    }
-    (out / _TRAINING).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    report.save(out / "report")
-    recorder.draw(out / "curves.png")
-    write_card(out / "README.md", trained, made=made, report=report)

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from regard import records
 from regard.tasks.architectures import ARCHITECTURE, TRANSFORMER, TRANSLATORS, Architecture
 from regard.tasks.report import Example, Report
-from regard.tasks.task import Preset, Task
+from regard.tasks.task import Preset, Task, files_of
 from regard.tasks.trained import Trained
-from regard.tasks.writing import Written, new_writer, observe_writing, write, writing_data
+from regard.tasks.writing import new_writer, observe_writing, write, writing_data
 from regard.text import Examples, ReadOptions, TextPair, linked, read_pairs, split
 from regard.train.data import TrainData
 from regard.train.metrics import bleu, chrf
@@ -35,11 +35,9 @@ class Translation:
 
     Args:
         text: The target.
-        score: Log-probability by length, nats; only of beams.
     """
 
     text: str
-    score: float | None = None
 
     def __str__(self) -> str:
         return self.text
@@ -122,8 +120,13 @@ class Translate(Task[TextPair, Translation]):
     fine_tuning: ClassVar[Mapping[str, Any]] = {**Task.fine_tuning, "batch_tokens": 2000, "epochs": 3}
 
     def read(self, data: Any, options: ReadOptions) -> Examples[TextPair]:
-        """A table with two columns, or two files whose lines belong together."""
-        return read_pairs(data, options=options)
+        """A table with two columns, or two files whose lines belong together.
+
+        Raises:
+            ConfigError: more than two files.
+        """
+        files = files_of(data, counts=(1, 2), expected="a table, or two files whose lines belong together")
+        return read_pairs(files, options=options)
 
     def divide(
         self, examples: Examples[TextPair], *, count: int, seed: int
@@ -161,17 +164,16 @@ class Translate(Task[TextPair, Translation]):
             inputs: Sources; longer ones than the model reads lose their end.
             **options: ``num_beams`` (5), ``max_new_tokens``, ``length_penalty`` and what else ``generate`` takes.
         """
-        return [_translation(written) for written in write(trained, inputs, **options)]
+        return [Translation(written.text) for written in write(trained, inputs, **options)]
 
     def evaluate(self, trained: Trained, examples: Examples[TextPair], **options: Any) -> Report:
         """BLEU and chrF, with their signatures."""
         said = [one.text for one in self.predict(trained, [example.source for example in examples], **options)]
         wanted = [example.target for example in examples]
         total, characters = bleu(said, wanted), chrf(said, wanted)
-        each = chrf(said, wanted).segments
         listed = [
             Example(example.source, example.target, one, score, str(place))
-            for example, one, score, place in zip(examples, said, each, examples.places, strict=True)
+            for example, one, score, place in zip(examples, said, characters.segments, examples.places, strict=True)
         ]
         figures = {"bleu": total.as_dict(), "chrf": characters.as_dict()}
         return Report(self.name, len(listed), figures, (str(total), str(characters)), tuple(listed))
@@ -179,8 +181,4 @@ class Translate(Task[TextPair, Translation]):
     def observe(self, trained: Trained, given: Any, **options: Any) -> tuple[Translation, records.Recording]:
         """The target of one source, and where every token of it looked."""
         written, recording = observe_writing(trained, given, **options)
-        return _translation(written), recording
-
-
-def _translation(written: Written) -> Translation:
-    return Translation(written.text, written.score)
+        return Translation(written.text), recording

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ class Recorder(Watcher):
 
     def __init__(self, folder: Path, told: Watcher) -> None:
         self.moments: list[Moment] = []
-        self.rounds: list[dict[str, Any]] = []
         self._told = told
         self._writer = _writer(folder)
 
@@ -33,7 +33,6 @@ class Recorder(Watcher):
 
     def round(self, figures: dict[str, Any], *, best: bool) -> None:
         """What a validation found."""
-        self.rounds.append(figures)
         shown = {f"valid_{name}": value for name, value in figures.items() if name not in ("step", "minutes")}
         self._write(figures["step"], **shown)
         self._told.round(figures, best=best)
@@ -42,20 +41,25 @@ class Recorder(Watcher):
         """Passed on."""
         self._told.note(text)
 
-    def draw(self, path: Path) -> None:
-        """One picture: the loss of training and of validation, and the other figures of the validation beside it."""
+    def draw(self, path: Path, *, rounds: Sequence[Mapping[str, Any]]) -> None:
+        """One picture: the loss of training and of validation, and the other figures of the validation beside it.
+
+        Args:
+            path: Where to.
+            rounds: What all validations found, those before a resumption included.
+        """
         from matplotlib.figure import Figure
 
-        names = [name for name in (self.rounds[-1] if self.rounds else {}) if name not in ("step", "minutes", "loss")]
+        names = [name for name in (rounds[-1] if rounds else {}) if name not in ("step", "minutes", "loss")]
         figure = Figure(figsize=(5 * (1 + len(names)), 3.6), layout="constrained")
         axes = figure.subplots(1, 1 + len(names), squeeze=False)[0]
         axes[0].plot([m.step for m in self.moments], [m.loss for m in self.moments], label="training", linewidth=1)
-        steps = [figures["step"] for figures in self.rounds]
-        axes[0].plot(steps, [figures["loss"] for figures in self.rounds], label="validation", marker="o", markersize=3)
+        steps = [figures["step"] for figures in rounds]
+        axes[0].plot(steps, [figures["loss"] for figures in rounds], label="validation", marker="o", markersize=3)
         axes[0].set(xlabel="step", ylabel="loss, nats per target")
         axes[0].legend(frameon=False)
         for axis, name in zip(axes[1:], names, strict=True):
-            axis.plot(steps, [figures[name] for figures in self.rounds], marker="o", markersize=3)
+            axis.plot(steps, [figures[name] for figures in rounds], marker="o", markersize=3)
             axis.set(xlabel="step", ylabel=f"validation {name}")
         for axis in axes:
             axis.spines[["top", "right"]].set_visible(False)

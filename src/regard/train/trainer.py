@@ -10,6 +10,7 @@ import json
 import os
 import time
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -267,7 +268,7 @@ class RegardTrainer(Trainer):
         self._save_optimizer_and_scheduler(str(folder))
         self.state.save_to_json(str(folder / "trainer_state.json"))
         self.average.save(folder / _AVERAGE)
-        kept = {"course": self.course.as_dict(), "identity": self._identity()}
+        kept = {"course": self.course.as_dict(), "identity": self._identity}
         (folder / _COURSE).write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def _write_together(self) -> None:
@@ -286,6 +287,7 @@ class RegardTrainer(Trainer):
             writing.__exit__(None, None, None)
         torch.distributed.barrier()
 
+    @cached_property
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a resumption to be one."""
         settings = {name: value for name, value in asdict(self.settings).items() if name not in _FREE_TO_CHANGE}
@@ -294,7 +296,7 @@ class RegardTrainer(Trainer):
 
     def _restore(self, folder: Path) -> None:
         kept = json.loads((folder / _COURSE).read_text(encoding="utf-8"))
-        then, now = kept["identity"], json.loads(json.dumps(self._identity()))
+        then, now = kept["identity"], json.loads(json.dumps(self._identity))
         problems = [
             f"the {part} is not that of the checkpoint" for part in ("data", "model") if then[part] != now[part]
         ]

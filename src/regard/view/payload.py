@@ -11,7 +11,7 @@ import numpy as np
 from regard.errors import ConfigError, message, must_be
 from regard.records import Recording, Sequence
 from regard.records.quantise import RELATIVE_ERROR
-from regard.view import _call, _tokens
+from regard.view import _call, _tables, _tokens
 from regard.view._blobs import Blobs
 from regard.view._call import Detail
 from regard.view._seen import Seen
@@ -85,6 +85,7 @@ def _head(recording: Recording, title: str | None) -> dict[str, Any]:
         "notes": notes,
         "coverage": [{"name": e.name, "status": e.status, "reason": e.reason} for e in recording.coverage],
         "items": items,
+        "tables": [_tables.written(table) for table in recording.tables],
     }
 
 
