@@ -6,7 +6,9 @@ import { weight } from "./format";
 import type { Payload, TableRecord } from "./schema";
 import type { Store } from "./state";
 import { modeOf } from "./theme";
-import { visible } from "./tokens";
+import { clip, visible } from "./tokens";
+
+const LONGEST = 32; // of a word, in graphemes; sentences are shown whole
 
 export function tables(payload: Payload, store: Store): HTMLElement[] {
   return payload.tables.map((table, at) => {
@@ -28,6 +30,9 @@ function body(table: TableRecord, store: Store): HTMLElement {
 
 const name = (text: string): HTMLElement => el("bdi", {}, visible(text));
 
+/** A word: what is longer than one can be is cut, and is whole in the title. */
+const word = (text: string): HTMLElement => el("bdi", { title: visible(text) }, clip(visible(text), LONGEST));
+
 function bar(value: number, top: number): HTMLElement {
   const element = el("span", { class: "bar" });
   element.style.setProperty("--part", String(top > 0 ? value / top : 0));
@@ -40,7 +45,7 @@ function words(table: TableRecord): HTMLElement {
     el(
       "tr",
       {},
-      el("th", { scope: "row" }, name(table.rows[row])),
+      el("th", { scope: "row" }, word(table.rows[row])),
       el(
         "td",
         {},
@@ -51,7 +56,7 @@ function words(table: TableRecord): HTMLElement {
             el(
               "li",
               { class: table.chosen.includes(column) ? "chosen" : "" },
-              name(table.columns[column]),
+              word(table.columns[column]),
               bar(value, 1),
               el("span", { class: "number" }, weight(value)),
             ),
@@ -104,7 +109,7 @@ function pictures(table: TableRecord, [rows, cols]: [number, number], store: Sto
       canvas.title = label;
       return canvas;
     };
-    const figure = el("figure", {}, picture(), el("figcaption", {}, name(table.rows[row])));
+    const figure = el("figure", {}, picture(), el("figcaption", {}, word(table.rows[row])));
     store.subscribe((_, changed) => {
       if (changed.has("theme")) figure.firstElementChild?.replaceWith(picture());
     });
