@@ -387,7 +387,7 @@ def test_what_cannot_be_learned_is_said_before_anything_is_written(tmp_path):
     none = tmp_path / "none.jsonl"
     rows = [json.dumps({"context": f"Text {number}.", "question": "Who?", "answers": []}) for number in range(20)]
     none.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="the data must have at least one answer, but none of 19 questions has any"):
+    with pytest.raises(ConfigError, match="the data must have at least one answer, but none of 20 questions has any"):
         train("answer", none, out, **options)
     assert not out.exists()
 

@@ -117,3 +117,9 @@ def test_wrong_idx_files_are_named(tmp_path) -> None:
 def test_plain_text_is_no_table_of_images(tmp_path) -> None:
     with pytest.raises(FormatError, match="must be a table or JSON of images, but is read as 'text'"):
         read_captioned_images(write(tmp_path / "a.txt", "text"))
+
+
+def test_a_caption_before_its_image_is_no_name_of_a_file(tmp_path) -> None:
+    path = write(tmp_path / "a.tsv", f"{'long ' * 80}\ta.png\n" * 4)
+    with pytest.raises(FormatError, match="image that is not there"):
+        read_captioned_images(path)

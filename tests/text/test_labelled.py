@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from regard.errors import ConfigError, FormatError
@@ -63,3 +65,17 @@ def test_labels_that_look_wrong_are_said(tmp_path) -> None:
     assert again.notes == (
         "text is column 1 'what was said', label is column 2 'how it was meant' (line 1 is a header)",
     )
+
+
+def test_what_a_folder_per_label_holds_beside_texts_is_counted(tmp_path) -> None:
+    for name, text in (
+        ("pos/a.txt", "good"),
+        ("neg/b.txt", "bad"),
+        ("pos/more/c.txt", "lost"),
+        ("notes.txt", "beside"),
+    ):
+        write(tmp_path / name, text)
+    found = read_labelled(tmp_path)
+    assert sorted(example.text for example in found) == ["bad", "good"]
+    skipped = {reason: [Path(place.file).name for place in places] for reason, places in found.skipped.items()}
+    assert skipped == {"file beside the folders of labels": ["notes.txt"], "folder inside that of a label": ["more"]}

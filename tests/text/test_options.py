@@ -23,6 +23,14 @@ def test_options_name_every_problem_at_once() -> None:
         "\n  - `encoding` must be an encoding of text that Python knows, but is 'rot13'."
         "\n  - `format` must be one of auto, tsv, csv, jsonl, json, text, fasttext, conll, but is 'xlsx'."
         "\n  - `delimiter` must be characters without quotes and line ends, but is ''."
-        "\n  - `columns['text']` must be the name of a column, or its number from 1, but is '0'."
+        "\n  - `columns['text']` must be the name of a column, or its number from 1, as a string, but is '0'."
         "\n  - `max_bad_share` must be between 0 and 1, but is 2."
     )
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_options_of_another_type_are_named() -> None:
+    with pytest.raises(
+        ConfigError, match=r"(?s)`encoding` must be .*, but is 1.*`columns\['text'\]` must be .*, but is 4"
+    ):
+        ReadOptions(encoding=1, columns={"text": 4})

@@ -156,3 +156,14 @@ def test_answers_of_an_unknown_form_are_skipped(tmp_path) -> None:
         "answers are a list of an unknown form": 2,
         "empty question": 3,
     }
+
+
+def test_answers_are_unescaped_as_their_context_is(tmp_path) -> None:
+    row = {
+        "context": "R&amp;D at AT&amp;T.",
+        "question": "Where?",
+        "answers": [{"text": "AT&amp;T", "answer_start": 11}],
+    }
+    path = write(tmp_path / "a.jsonl", json.dumps(row))
+    (found,) = read_questions(path, options=ReadOptions(unescape_html=True))
+    assert (found.context, found.answers) == ("R&D at AT&T.", (Answer("AT&T", 7),))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.errors import ConfigError, FormatError
 from regard.text import Labelled, ReadOptions, TextPair, read_labelled, read_pairs
-from regard.text._tables import Malformed, table_rows
+from regard.text._tables import Malformed, guessed_delimiter, table_rows
 from tests.text.files import write
 
 FIELDS = st.text(st.sampled_from('ab"好,; \n'), max_size=6)
@@ -151,3 +151,24 @@ def test_too_many_bad_rows_are_an_error_that_says_what_was_read(tmp_path) -> Non
     )
     assert len(read_labelled(path, options=ReadOptions(max_bad_share=0.7))) == 1
     assert len(read_labelled(path, options=ReadOptions(max_bad_share=1.0))) == 1
+
+
+def test_a_quote_that_a_sample_does_not_close_says_nothing_of_the_delimiter() -> None:
+    sample = ["text;label", "a, b;x", '"one, two', "three, four, five", "six"]
+    assert guessed_delimiter(sample) == ";"
+
+
+@pytest.mark.parametrize(
+    ("first", "pair"),
+    [("id\ten\tzh", ("Hello", "你好")), ("Index\tEnglish\tChinese", ("Hello", "你好")), ("Hi\tno\tde", ("Hi", "no"))],
+)
+def test_languages_beside_numbers_are_names_of_columns(tmp_path, first, pair) -> None:
+    path = write(tmp_path / "a.tsv", f"{first}\n1\tHello\t你好\n2\tBye\t再见\n")
+    assert read_pairs(path)[0] == TextPair(*pair)
+
+
+def test_lines_that_are_blank_in_both_files_are_no_bad_rows(tmp_path) -> None:
+    one, other = write(tmp_path / "a.en", "one\n\n\n\ntwo\n"), write(tmp_path / "a.zh", "一\n\n\n\n二\n")
+    found = read_pairs((one, other), options=ReadOptions(max_bad_share=0.0))
+    assert [pair.source for pair in found] == ["one", "two"]
+    assert {reason: len(places) for reason, places in found.skipped.items()} == {"blank line": 3}

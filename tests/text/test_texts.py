@@ -78,3 +78,34 @@ def test_parts_of_messages(tmp_path) -> None:
         "messages[] is no list of messages": 4,
         "messages[] is no list of objects": 5,
     }
+
+
+@pytest.mark.parametrize(
+    ("content", "read", "bad"),
+    [
+        ('[{"text": "a"}, {"text": "b",}, {"text": "c"}, {"text": "d"}]', ["a", "c", "d"], 1),
+        (
+            '[{"text": "a", "m": [{"x": 1}, {"x": 2}]}, {"text": "b"}, {"text": "c",}, {"text": "d"}]',
+            ["a", "b", "d"],
+            1,
+        ),
+        (
+            '[\n  {\n    "text": "a",\n    "m": [\n      {"x": 1},\n      {"x": }\n    ]\n  },\n  {"text": "b"}\n]',
+            ["b"],
+            1,
+        ),
+        ('[{"m": {"x": 1, "x": 2}, "text": "a",}, {"text": "b"}]', ["b"], 1),
+        ('[{"text": "b"}, {"m": {"x": 1, "x": 2', ["b"], 1),
+    ],
+    ids=["a comma too many", "nested", "nested on lines of their own", "twice and a comma too many", "cut off"],
+)
+def test_one_defect_costs_one_row_however_an_array_is_written(tmp_path, content, read, bad) -> None:
+    found = read_texts(write(tmp_path / "a.json", content))
+    assert list(found) == read
+    assert sum(map(len, found.skipped.values())) == bad
+
+
+@pytest.mark.parametrize("character", ["\ue000", "\U0001fae8"])
+def test_d02_a_marked_file_may_hold_characters_that_python_does_not_know(tmp_path, character) -> None:
+    path = write(tmp_path / "a.txt", f"中文 {character}\n".encode("utf-16"))
+    assert list(read_texts(path)) == [f"中文 {character}\n"]

@@ -206,7 +206,7 @@ def test_a_loss_that_is_no_number_stops_with_the_batch_named(tmp_path):
 
     def poisoned(**inputs):
         outputs = forward(**inputs)
-        if training.course.step == 4:
+        if training.course.step == 4 and training.model.training:
             outputs.logits = outputs.logits * float("nan")
         return outputs
 
@@ -216,6 +216,78 @@ def test_a_loss_that_is_no_number_stops_with_the_batch_named(tmp_path):
     text = str(caught.value)
     assert "the loss is nan in the batch of made.tsv, line " in text
     assert f"the last good checkpoint is {Checkpoints(tmp_path).path(4)}" in text
+
+
+def test_a_validation_that_is_no_number_stops_before_its_weights_are_kept(tmp_path):
+    training = trainer(tmp_path, steps=9, round_steps=2)
+    forward = training.model.forward
+
+    def poisoned(**inputs):
+        outputs = forward(**inputs)
+        if training.course.step == 4 and not training.model.training:
+            outputs.logits = outputs.logits * float("nan")
+        return outputs
+
+    training.model.forward = poisoned
+    with pytest.raises(TrainingStoppedError, match="the validation loss is nan after step 4; the last good"):
+        training.run()
+    assert Checkpoints(tmp_path).steps() == [2]
+
+
+def test_gradients_that_are_no_numbers_stop_before_the_weights_are_changed(tmp_path):
+    training = trainer(tmp_path, steps=9, round_steps=2)
+    table = next(training.model.parameters())
+    table.register_hook(lambda gradient: gradient * float("nan") if training.course.step == 3 else gradient)
+    with pytest.raises(TrainingStoppedError, match="the gradients of step 4 are not finite, though the loss was"):
+        training.run()
+    assert all(bool(torch.isfinite(weight).all()) for weight in training.model.parameters())
+
+
+def test_a_training_that_is_made_longer_averages_its_own_last_quarter(tmp_path):
+    trainer(tmp_path, steps=8, round_steps=4, average=3).run()
+    longer = trainer(tmp_path, steps=24, round_steps=4, average=3)
+    states = {}
+    tick = longer.course.tick
+
+    def ticking(**what):
+        tick(**what)
+        states[longer.course.step] = weights(longer.model)
+
+    longer.course.tick = ticking
+    longer.run(resume=True)
+    assert longer.average.count == 3
+    with longer.average.in_place_of(longer.model):
+        found = weights(longer.model)
+    for name, weight in found.items():
+        mean = torch.stack([states[step][name] for step in (20, 22, 24)]).mean(dim=0)
+        torch.testing.assert_close(weight, mean, atol=1e-6, rtol=1e-5)
+
+
+def test_what_is_validated_on_stays_the_same(tmp_path):
+    trainer(tmp_path, steps=4, round_steps=4).run()
+    other = trainer(tmp_path, steps=8, round_steps=4)
+    other.valid = examples(20, seed=10)
+    with pytest.raises(ConfigError, match="the validation data is not that of the checkpoint"):
+        other.run(resume=True)
+
+
+def test_a_best_round_that_is_lost_leaves_the_last_weights(tmp_path):
+    watcher = Listener()
+    training = trainer(tmp_path, steps=8, round_steps=4, watcher=watcher)
+    training._choose_weights = lambda: None
+    training.run()
+    del training._choose_weights
+    training.course.best_step = 3
+    last = weights(training.model)
+    training._choose_weights()
+    assert same(weights(training.model), last)
+    assert watcher.notes[-1].startswith("kept: the last weights, as those of the best round are lost (")
+
+
+def test_a_training_that_ends_before_its_rate_has_risen_says_so(tmp_path):
+    watcher = Listener()
+    trainer(tmp_path, steps=4, warmup=9, watcher=watcher).run()
+    assert "the rate rises over 9 updates, but training ends after 4: it stays low" in watcher.notes
 
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path):
@@ -312,15 +384,17 @@ def test_two_processes_train_as_one_with_two_batches(tmp_path):
 import sys
 from pathlib import Path
 import torch
-from tests.train.tiny import model, trainer, weights
+from tests.train.tiny import examples, model, trainer, weights
 torch.set_num_threads(1)
 exact = model(dropout_p=0.0, dtype=torch.float64)
 one = sys.argv[2] == "one"
 training = trainer(Path(sys.argv[1]), steps=6, round_steps=3, of=exact, accumulation=2 if one else 1, batch_tokens=100)
 assert len(training.get_train_dataloader()) == (8 if one else 4)  # an odd one would be repeated by the second process
 course = training.run()
+training.valid = examples(2, seed=9)  # one batch: the second process has none
+few = training.measure()
 if training.is_world_process_zero():
-    torch.save({"weights": weights(training.model), "history": course.history}, sys.argv[1] + ".pt")
+    torch.save({"weights": weights(training.model), "history": course.history, "few": few}, sys.argv[1] + ".pt")
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "OMP_NUM_THREADS": "1"}
     program = tmp_path / "both.py"
@@ -336,5 +410,6 @@ if training.is_world_process_zero():
         torch.testing.assert_close(two["weights"][name], weight, atol=1e-9, rtol=1e-7)
     for left, right in zip(one["history"], two["history"], strict=True):
         assert left["loss"] == pytest.approx(right["loss"], rel=1e-9)
+    assert one["few"] == pytest.approx(two["few"], rel=1e-9)
     kept = json.loads((Checkpoints(tmp_path / "two").path(6) / "checksums.json").read_text())
     assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(kept)

@@ -50,7 +50,7 @@ def kept_of(length: int, limit: int) -> list[int]:
 def unknown_share(tokenizer: Any, texts: Sequence[str]) -> float:
     """The share of the tokens of texts that the vocabulary lacks; 0 where it lacks none, or there are no tokens."""
     clean = [without_lone_surrogates(text)[0] for text in texts]
-    rows = tokenizer(clean, add_special_tokens=False, verbose=False).input_ids if clean else []
+    rows: list[list[int]] = tokenizer(clean, add_special_tokens=False, verbose=False).input_ids if clean else []
     return sum(row.count(tokenizer.unk_token_id) for row in rows) / max(1, sum(map(len, rows)))
 
 

@@ -87,7 +87,7 @@ class Task(ABC, Generic[E, P]):
     architectures: ClassVar[Mapping[str, Architecture]] = {}
     fewest: ClassVar[int] = 10
     presets: ClassVar[Mapping[str, Preset]]
-    fine_tuning: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-5, "warmup": 100, "schedule": "linear"}
+    fine_tuning: ClassVar[Mapping[str, Any]] = {"learning_rate": 5e-5, "warmup": 20, "schedule": "linear"}
 
     @abstractmethod
     def read(self, data: Any, options: ReadOptions) -> Examples[E]:

@@ -32,6 +32,7 @@ class TaskInfo:
         options: How its training data was read; other data is read alike.
         checkpoint: The name of the model it was begun from; None where it began with nothing.
         tokenizer_kind: The kind of tokenizer that was trained with it; None where it had one, or there is none.
+        finished: Whether its training has come to its end; before that the weights are those it began with.
         details: What else the task keeps.
     """
 
@@ -43,6 +44,7 @@ class TaskInfo:
     options: ReadOptions = field(default_factory=ReadOptions)
     checkpoint: str | None = None
     tokenizer_kind: str | None = None
+    finished: bool = True
     details: dict[str, Any] = field(default_factory=dict)
 
 
@@ -87,24 +89,29 @@ class Trained:
             shutil.rmtree(aside, ignore_errors=True)
 
 
-def load(folder: str | Path, *, task: str | None = None) -> Trained:
+def load(folder: str | Path, *, task: str | None = None, unfinished: bool = False) -> Trained:
     """Load a model that was trained here.
 
     Args:
         folder: Where ``train`` put it.
         task: What it must do.
+        unfinished: Whether it may be one whose training has not come to its end.
 
     Returns:
         The model, ready to be used.
 
     Raises:
-        ConfigError: there is no such model, or it does something else.
+        ConfigError: there is no such model, it does something else, or its training was stopped.
         FormatError: its tokenizer is not the one it was trained with.
     """
     folder = Path(folder)
     info = _info(folder)
     if task is not None and info.task != task:
         raise ConfigError(message("load", f"{folder} must do {task}, but does {info.task}."))
+    if not info.finished and not unfinished:
+        hint = f"regard train {info.task} … --out {folder} --resume goes on with it"
+        problem = f"{folder} must be a trained model, but its training was stopped before its end."
+        raise ConfigError(message("load", problem, hint=hint))
     with quiet():
         loaded = load_with_head(str(folder), info.auto, text=info.vocabulary_sha256 is not None)
     if info.vocabulary_sha256 is not None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,9 @@ def train(
         TrainingStoppedError: training cannot go on.
     """
     _check_installed()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        hint = "regard.train.trainer.RegardTrainer trains in several"
+        raise ConfigError(message("train", "a task is trained in one process, but there are several.", hint=hint))
     chosen, out, told = task_named(task), Path(out), watcher or Printer()
     options = options or ReadOptions()
     _check_place(out, resume=resume)
@@ -105,11 +109,13 @@ def train(
     _seed(plan.seed)
     begun = resume and (out / INFO).is_file()
     if begun:
-        trained = load(out, task=task)
+        trained = load(out, task=task, unfinished=True)
         _check_asked({**chosen.choices, **trained.info.details}, asked)
         _check_tokenizer(trained.info.tokenizer_kind, tokenizer)
     else:
-        trained = _begin(chosen, learned, sizes, model, tokenizer, options, {**chosen.choices, **asked})
+        known = examples if valid is None else learned  # a class of which all examples are held out is one, too
+        details = {**chosen.details(known), **chosen.choices, **asked}
+        trained = _begin(chosen, learned, sizes, model, tokenizer, options, details)
     objective = chosen.objective(trained, label_smoothing=plan.label_smoothing)
     rows = tuple(_numbers(chosen, trained, part, told, seed=plan.seed) for part in (learned, held_out))
     if not begun:
@@ -118,6 +124,7 @@ def train(
     course = _run(objective, trained, rows, plan, out, resume=resume, watcher=recorder)
     trained.model.eval()
     trained.name = out.resolve().name
+    trained.info = replace(trained.info, finished=True)
     trained.save(out)
     report = chosen.evaluate(trained, held_out)
     told.note(str(report))
@@ -165,7 +172,7 @@ def _run(
 def _check_installed() -> None:
     from importlib.util import find_spec
 
-    for module in ("accelerate", "sacrebleu", "sklearn"):
+    for module in ("accelerate", "matplotlib", "sacrebleu", "sklearn"):
         if find_spec(module) is None:
             raise missing_extra(module, "train", "training")
 
@@ -259,10 +266,9 @@ def _begin(
     checkpoint: str | None,
     kind: str,
     options: ReadOptions,
-    chosen: Mapping[str, Any],
+    details: dict[str, Any],
 ) -> Trained:
     """A model before its first step."""
-    details = {**task.details(examples), **chosen}
     labels, auto = tuple(details.pop("labels", ())), task.head(details)
     known: dict[str, Any] = {"checkpoint": None, "tokenizer_kind": None}
     if kind != "auto" and (checkpoint is not None or task.tokenizer is None):
@@ -292,7 +298,9 @@ def _begin(
             network.config.pad_token_id = padding_id(tokenizer)  # what fills a batch; GPT-2 has none of its own
         limit = min(sizes.max_tokens, loaded.max_positions or sizes.max_tokens)
     details |= task.details_of(network, checkpoint, details)
-    info = info_of(task, tokenizer, max_tokens=limit, labels=labels, options=options, details=details, **known)
+    info = info_of(
+        task, tokenizer, max_tokens=limit, labels=labels, options=options, details=details, finished=False, **known
+    )
     return Trained(network, tokenizer, info, name)
 
 

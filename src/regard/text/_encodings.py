@@ -28,7 +28,7 @@ def marked(data: bytes, *, whole: bool = True) -> str | None:
         whole: Whether that is all of it.
     """
     for mark, encoding in _MARKS.items():
-        if data.startswith(mark) and _is_text(data, encoding, whole=whole):
+        if data.startswith(mark) and _is_text(data, encoding, whole=whole, marked=True):
             return encoding
     return None
 
@@ -81,10 +81,10 @@ def _share_of_controls(data: bytes) -> float:
     return sum(byte < 0x20 for byte in data[:_SAMPLE]) / len(data[:_SAMPLE])
 
 
-def _is_text(data: bytes, encoding: str, *, whole: bool) -> bool:
-    """Whether bytes are in an encoding, and hold characters in it."""
+def _is_text(data: bytes, encoding: str, *, whole: bool, marked: bool = False) -> bool:
+    """Whether bytes are in an encoding and, where no mark says so, hold characters that Python knows."""
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(data, final=whole)
     except UnicodeDecodeError:
         return False
-    return "\0" not in text and not any(unicodedata.category(c) in _NO_CHARACTERS for c in text[:_SAMPLE])
+    return "\0" not in text and (marked or not any(unicodedata.category(c) in _NO_CHARACTERS for c in text[:_SAMPLE]))

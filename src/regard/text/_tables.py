@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import NamedTuple
 
 _LONGEST = 1 << 24  # characters of a row in quotes; beyond it the quote was never meant to be open
@@ -50,11 +51,10 @@ def guessed_delimiter(sample: Iterable[str]) -> str:
     """What the first lines of a CSV file agree on: the sign that cuts each into as many fields, more than one."""
     rows = [line for line in sample if line]
     for delimiter in _GUESSED:
-        numbers = {
-            len(row.fields)
-            for row in table_rows(enumerate(rows), delimiter=delimiter, quoted=True)
-            if not isinstance(row.fields, Malformed)
-        }
+        cut = table_rows(enumerate(rows), delimiter=delimiter, quoted=True)
+        # A quote that the sample does not close: what follows it are no rows.
+        whole = takewhile(lambda row: not isinstance(row.fields, Malformed), cut)
+        numbers = {len(row.fields) for row in whole}
         if len(numbers) == 1 and numbers != {1}:
             return delimiter
     return _GUESSED[0]

@@ -10,7 +10,8 @@ from regard.text._tables import Malformed
 
 Value = object
 _BETWEEN = re.compile(r"[\s,]*")
-_STARTS = re.compile(r"^[ \t]*[\[{]", flags=re.MULTILINE)
+_STARTS = re.compile(r"^([ \t]*)[\[{]", flags=re.MULTILINE)
+_NEXT_OBJECT = re.compile(r"\}\s*,\s*(?=\{)")
 
 
 class Number(str):
@@ -40,7 +41,8 @@ def line_values(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, Va
 def text_values(text: str) -> Iterator[tuple[int, Value]]:
     """The values of a text: those of an array, or one after another, on as many lines as they please.
 
-    After something that is no JSON, reading goes on at the next line that begins with a bracket.
+    After something that is no JSON, reading goes on at the next line that begins with a bracket, no deeper than the
+    value did; where a value does not begin its line, behind the next object that ends before another begins.
     """
     at = _BETWEEN.match(text).end()  # type: ignore[union-attr]  # it matches the empty text
     in_array = text.startswith("[", at)
@@ -58,9 +60,9 @@ def text_values(text: str) -> Iterator[tuple[int, Value]]:
         try:
             value, at = _DECODER.raw_decode(text, at)
         except _TwiceError as error:
-            value, at = Malformed(str(error)), _skip_value(text, at)
+            value, at = Malformed(str(error)), _behind(text, at)
         except (json.JSONDecodeError, RecursionError) as error:
-            value, at = _wrong(error), _next_start(text, at)
+            value, at = _wrong(error), _next_start(text, at, _place(error, at))
         yield line, value
 
 
@@ -82,15 +84,28 @@ def _wrong(error: json.JSONDecodeError | RecursionError) -> Malformed:
     return Malformed(f"not JSON: {said[0].lower()}{said[1:]}")
 
 
-def _next_start(text: str, at: int) -> int:
+def _place(error: json.JSONDecodeError | RecursionError, at: int) -> int:
+    """Where the text stops being JSON."""
+    return error.pos if isinstance(error, json.JSONDecodeError) else at
+
+
+def _next_start(text: str, at: int, wrong: int) -> int:
+    """Where the next value begins, after one that began at a place and is wrong at another."""
+    before = text[text.rfind("\n", 0, at) + 1 : at]
+    if before.strip() and (found := _NEXT_OBJECT.search(text, wrong)):
+        return found.end()
     end = text.find("\n", at)
-    found = _STARTS.search(text, end + 1) if end >= 0 else None
-    return found.start() if found else len(text)
+    lines = _STARTS.finditer(text, end + 1) if end >= 0 else iter(())
+    deepest = len(text) if before.strip() else len(before)
+    return next((found.end() - 1 for found in lines if len(found[1]) <= deepest), len(text))
 
 
-def _skip_value(text: str, at: int) -> int:
-    """Behind a value whose keys repeat."""
-    return int(json.JSONDecoder().raw_decode(text, at)[1])
+def _behind(text: str, at: int) -> int:
+    """Behind a value whose keys repeat, which may be no JSON further on."""
+    try:
+        return int(json.JSONDecoder().raw_decode(text, at)[1])
+    except (json.JSONDecodeError, RecursionError) as error:
+        return _next_start(text, at, _place(error, at))
 
 
 def _object(pairs: list[tuple[str, Value]]) -> dict[str, Value]:

@@ -166,10 +166,15 @@ def _idx_pair(
 
 def _tree(folder: Path, gathering: Gathering[LabelledImage]) -> Iterator[tuple[Place, Path | np.ndarray, object]]:
     inner = [child for child in sorted(folder.iterdir()) if child.is_dir() and not child.name.startswith(".")]
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and not path.name.startswith("."):
+            gathering.skip("file beside the folders of labels", Place(str(path), 1))
     for child in inner:
         for path in sorted(child.iterdir()):
             place = Place(str(path), 1)
-            if path.suffix.lower() in SUFFIXES and not path.name.startswith("."):
+            if path.is_dir() and not path.name.startswith("."):
+                gathering.skip("folder inside that of a label", place)
+            elif path.suffix.lower() in SUFFIXES and not path.name.startswith("."):
                 yield place, path, child.name
             elif path.is_file() and not path.name.startswith("."):
                 gathering.skip(f"not an image ({path.suffix or path.name})", place)
@@ -186,10 +191,18 @@ def _table(
         if name is None:
             continue
         source = path.parent / name
-        if source.is_file():
+        if _is_file(source):
             yield place, source, written
         else:
             gathering.skip("image that is not there", place)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is such a file; what is too long to be a name, such as a caption, is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _guess(role: str) -> Callable[[Rows, Sequence[Row]], Chosen]:

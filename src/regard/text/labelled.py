@@ -215,7 +215,11 @@ def _read_lines(file: TextFile, label: str, gathering: Gathering[Labelled]) -> N
 
 def _read_tree(folder: Path, gathering: Gathering[Labelled]) -> None:
     inner = [child for child in sorted(folder.iterdir()) if child.is_dir() and not child.name.startswith(".")]
+    for path in _files_of(folder):
+        gathering.skip("file beside the folders of labels", Place(str(path), 1))
     for child in inner:
+        for deeper in (path for path in sorted(child.iterdir()) if path.is_dir() and not path.name.startswith(".")):
+            gathering.skip("folder inside that of a label", Place(str(deeper), 1))
         for path in _files_of(child):
             file = TextFile(path, options=gathering.options, caller=gathering.caller)
             gathering.note(file.note)

@@ -50,16 +50,16 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         problems = []
-        if self.encoding is not None and not is_encoding(self.encoding):
+        if self.encoding is not None and not (isinstance(self.encoding, str) and is_encoding(self.encoding)):
             problems.append(must_be("encoding", "an encoding of text that Python knows", repr(self.encoding)))
         if self.format not in get_args(Format):
             problems.append(must_be("format", f"one of {', '.join(get_args(Format))}", repr(self.format)))
         if self.delimiter is not None and (not self.delimiter or set(self.delimiter) & set('"\r\n')):
             problems.append(must_be("delimiter", "characters without quotes and line ends", repr(self.delimiter)))
         problems += [
-            must_be(f"columns[{role!r}]", "the name of a column, or its number from 1", repr(column))
+            must_be(f"columns[{role!r}]", "the name of a column, or its number from 1, as a string", repr(column))
             for role, column in self.columns.items()
-            if column in ("", "0")
+            if not isinstance(column, str) or column in ("", "0")
         ]
         if not 0 <= self.max_bad_share <= 1:
             problems.append(must_be("max_bad_share", "between 0 and 1", self.max_bad_share))

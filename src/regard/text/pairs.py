@@ -11,7 +11,7 @@ from pathlib import Path
 
 from regard.errors import FormatError, message
 from regard.text._columns import Chosen, Layout, Role, plain, values_of
-from regard.text._gathering import Gathering
+from regard.text._gathering import BLANK, Gathering
 from regard.text._lines import TextFile
 from regard.text._rows import Row, Rows
 from regard.text.examples import Examples, Place
@@ -28,6 +28,7 @@ _ROLES = (
     Role("target", ("target", "tgt", "trg", "target_text", "output", "output_text", "translation", "译文", "目标语言")),
 )
 _NESTED = "translation"
+_BESIDE = ("id", "idx", "index", "no", "nr", "number", "score", "domain", "split", "corpus", "编号", "序号")
 _ODD = {"\r": "a lone carriage return", "\x0b": "a vertical tab", "\x0c": "a form feed", "\x85": "U+0085"}
 _ODD |= {character: f"U+{ord(character):04X}" for character in "\x1c\x1d\x1e\u2028\u2029"}
 
@@ -99,9 +100,10 @@ def _rows(path: Path, gathering: Gathering[TextPair]) -> Iterator[tuple[Place, o
 
 
 def _guess(rows: Rows, first: Sequence[Row]) -> Chosen:
-    """The first two columns of a table; in JSON, what stands beneath ``translation`` or names of languages."""
+    """Two columns that are named like languages, else the first two; in JSON what stands beneath ``translation``."""
     if rows.is_table:
-        return {"source": 0, "target": 1} if len(rows.names) > 1 else {}
+        places = _languages(rows.names) if _are_languages(rows.names) else range(len(rows.names))
+        return dict(zip(("source", "target"), places[:2], strict=True)) if len(places) > 1 else {}
     for row in first:
         inner = row.get(_NESTED) if isinstance(row, Mapping) else None
         if isinstance(inner, dict) and len(inner) > 1:
@@ -111,10 +113,20 @@ def _guess(rows: Rows, first: Sequence[Row]) -> Chosen:
 
 
 def _are_languages(names: Sequence[str]) -> bool:
-    """Whether a first line names two languages; "Hi" is a text, "hi" a language."""
-    pair = [plain(name) for name in names[:2]]
-    short = all(len(name) > 3 or name == name.lower() or "-" in name or "_" in name for name in names[:2])
-    return short and len(set(pair)) == 2 and all(_LANGUAGE.fullmatch(name) for name in pair)
+    """Whether a first line names two languages, first of all or beside numbers; "Hi" is a text, "hi" a language."""
+    places = _languages(names)[:2]
+    pair = [names[place] for place in places]
+    short = all(len(name) > 3 or name == name.lower() or "-" in name or "_" in name for name in pair)
+    beside = all(plain(name) in _BESIDE for place, name in enumerate(names) if place not in places)
+    return short and len({plain(name) for name in pair}) == 2 and (places == [0, 1] or beside)
+
+
+def _languages(names: Sequence[str]) -> list[int]:
+    """Which columns are named like a language."""
+    found = [place for place, name in enumerate(names) if _LANGUAGE.fullmatch(plain(name))]
+    if len(found) > 2:  # "id" is Indonesian, and beside two other languages a number
+        return [place for place in found if plain(names[place]) != "id"]
+    return found
 
 
 def _aligned(paths: Sequence[Path], gathering: Gathering[TextPair]) -> Iterator[tuple[Place, object, object]]:
@@ -132,7 +144,9 @@ def _aligned(paths: Sequence[Path], gathering: Gathering[TextPair]) -> Iterator[
         counts = [count if side is None else side[0] for count, side in zip(counts, sides, strict=True)]
         texts = [None if side is None else side[1] for side in sides]
         odd = odd or _oddness(paths, max(counts), texts)
-        if source is not None and target is not None:
+        if source is not None and target is not None and not (source[1].strip() or target[1].strip()):
+            gathering.skip(BLANK, Place(str(paths[0]), source[0]))
+        elif source is not None and target is not None:
             yield Place(str(paths[0]), source[0]), source[1], target[1]
     if counts[0] != counts[1]:
         held = f"{paths[0]} has {counts[0]:,} and {paths[1]} has {counts[1]:,}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import unescape
 from pathlib import Path
 
 from regard.text._columns import MISSING, Layout, Role, values_of
@@ -140,6 +141,9 @@ def _question(
     if text is None or asked is None:
         return None
     answers = _written_answers(written, start)
+    if answers is not None and gathering.options.unescape_html:  # as the context was, which moved what is behind it
+        plain = [(unescape(answer), at) for answer, at in answers]
+        answers = plain if text == context else [(answer, None) for answer, _ in plain]
     if answers is None:
         gathering.skip(f"answers are {kind_of(written)} of an unknown form", place)
         return None

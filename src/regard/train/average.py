@@ -36,7 +36,8 @@ class WeightAverage:
             if self.count == 1:
                 self._mean[name] = wide.clone()
             else:
-                self._mean[name] += (wide - self._mean[name]) / self.count
+                mean = self._mean[name] = self._mean[name].to(wide.device)  # what was loaded lies on the CPU
+                mean += (wide - mean) / self.count
 
     @contextmanager
     def in_place_of(self, model: nn.Module) -> Iterator[None]:
@@ -58,7 +59,11 @@ class WeightAverage:
             save_file({name: mean.contiguous() for name, mean in self._mean.items()}, path)
 
     def load(self, path: Path, *, count: int) -> None:
-        """Go on from what ``save`` wrote, of so many states."""
+        """Go on from what ``save`` wrote, of so many states.
+
+        Raises:
+            OSError: there is no such file.
+        """
         self.count = count
         self._mean = load_file(path) if count else {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ class Course:
         steps_per_epoch: Updates in a pass over the examples.
         higher_is_better: Of the figure that decides which round is best.
         step: Updates done.
-        seconds: Spent training, validations and checkpoints included.
+        seconds: Spent training up to the last update, validations and checkpoints before it included.
         tokens: Targets seen.
         best_step: The update after which the best round was.
         best_figure: Its validation figure.
@@ -95,8 +96,9 @@ class Course:
         Returns:
             Whether it is the best so far.
         """
-        better = self.best_figure is None or (
-            figure > self.best_figure if self.higher_is_better else figure < self.best_figure
+        better = math.isfinite(figure) and (
+            self.best_figure is None
+            or (figure > self.best_figure if self.higher_is_better else figure < self.best_figure)
         )
         if better:
             self.best_step, self.best_figure, self.rounds_since_best = self.step, figure, 0
@@ -116,3 +118,5 @@ class Course:
         """Go on from what a checkpoint kept."""
         for name, value in kept.items():
             setattr(self, name, value)
+        if self.fraction < 1 - _AVERAGED:  # it ends later than it was to: the last quarter is still to come
+            self.averaged = 0

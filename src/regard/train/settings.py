@@ -29,15 +29,15 @@ class TrainSettings:
         warmup: Updates over which the rate rises from 0.
         schedule: What the rate does after that: fall with the inverse square root of the update, along a cosine or a
             line to a twentieth at the end, or nothing.
-        weight_decay: AdamW's, for matrices.
+        weight_decay: AdamW's, for matrices; its betas are 0.9 and 0.98.
         clip: The largest norm of a gradient; 0 for no limit.
         label_smoothing: Share of a target's probability that is given to all tokens alike.
         precision: "bf16" computes products in bfloat16 (autocast); "auto" does where the device is made for it.
         average: How many states of the weights from the last quarter are averaged; 0 for none. The better of the
-            average and the last state is kept, by the validation figure.
+            average and the best round's weights is kept, by the validation figure.
         round_steps: Updates between two validations, each followed by a checkpoint; by default an epoch, at most 500.
         checkpoints: How many are kept, beside the best one.
-        seed: Decides the first weights, the order of examples and dropout.
+        seed: Decides the first weights, the order of examples, dropout, and which examples are held out.
 
     Raises:
         ConfigError: with every problem.

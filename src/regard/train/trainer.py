@@ -7,10 +7,13 @@ examples are together, what is divided by what, when to validate and to stop, wh
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +23,11 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from regard.errors import ConfigError, Error, message
+from regard.errors import ConfigError, Error, FormatError, message
 from regard.hf.loading import quiet
 from regard.text import LengthBuckets
 from regard.train.average import WeightAverage
-from regard.train.checkpoints import Checkpoints
+from regard.train.checkpoints import Checkpoints, check
 from regard.train.course import Course
 from regard.train.data import ROWS, Batches, TrainData
 from regard.train.objective import Objective
@@ -84,7 +87,6 @@ class RegardTrainer(Trainer):
         super().__init__(model=model, args=_arguments(settings, folder))
         self.remove_callback(PrinterCallback)
         self.add_callback(_Steering(self))
-        self.loss_is_scaled_for_ga = True
         self._batches = Batches(data, self._buckets(data))
         updates = -(-len(self._batches) // settings.accumulation)
         self.course = Course(settings, updates, higher_is_better=objective.higher_is_better)
@@ -101,15 +103,18 @@ class RegardTrainer(Trainer):
 
         Raises:
             ConfigError: the checkpoint is of other data, another model or other settings; names them.
-            TrainingStoppedError: a loss that is no number, or a checkpoint that cannot be written.
+            TrainingStoppedError: a loss or gradients that are no numbers, or a checkpoint that cannot be written.
         """
         newest = self.checkpoints.newest_whole(tell=self.watcher.note) if resume else None
-        self.checkpoints.clear_partial()
+        self._alone(self.checkpoints.clear_partial)
         if newest is not None:
             self._restore(newest)
             self.watcher.note(f"resumed after step {self.course.step} from {newest}")
         elif resume:
             self.watcher.note("there is no checkpoint to resume from: training begins at the beginning")
+        last, warmup = self.course.last_step, self.settings.warmup
+        if last is not None and warmup > last:
+            self.watcher.note(f"the rate rises over {warmup} updates, but training ends after {last}: it stays low")
         self._since, self._before = time.monotonic(), self.course.seconds
         self._moment_tokens, self._moment_seconds = self.course.tokens, self.course.seconds
         with quiet():
@@ -122,10 +127,12 @@ class RegardTrainer(Trainer):
 
     def seconds(self) -> float:
         """Time spent, as the first process measures it."""
-        spent = torch.tensor(self._before + time.monotonic() - self._since, dtype=torch.float64)
-        if self.args.world_size > 1:
-            torch.distributed.broadcast(spent, src=0)
-        return float(spent)
+        spent = self._before + time.monotonic() - self._since
+        if self.args.world_size == 1:
+            return spent
+        shared = torch.tensor(spent, dtype=torch.float64, device=self.args.device)
+        torch.distributed.broadcast(shared, src=0)
+        return float(shared)
 
     def get_train_dataloader(self) -> Batches:
         """Batches of like length; each process gets its own."""
@@ -182,8 +189,14 @@ class RegardTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
-        """Validate, take down the round, and stop where nothing became better for too long."""
+        """Validate, take down the round, and stop where nothing became better for too long.
+
+        Raises:
+            TrainingStoppedError: a figure is no finite number: these weights are not worth a checkpoint.
+        """
         figures = self.measure()
+        if wrong := [f"{name} is {value}" for name, value in figures.items() if not math.isfinite(value)]:
+            raise self._stopped(f"the validation {wrong[0]} after step {self.course.step}")
         best = self.course.note_round(figures[self._objective.figure], **figures)
         if self.is_world_process_zero():
             self.watcher.round(self.course.history[-1], best=best)
@@ -194,22 +207,31 @@ class RegardTrainer(Trainer):
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
         """Means over all targets of the validation examples, not over batches."""
-        sums: dict[str, Tensor] = {}
-        count = torch.tensor(0)
+        sums: dict[str, float] = {}
+        count = 0
         self.model.eval()
         for batch in self._shared(self.valid):
             inputs = self._prepare_inputs(batch)
             del inputs[ROWS]
             targets = {name: inputs.pop(name) for name in self._objective.targets}
-            count = count + self._objective.count(targets)
+            count += int(self._objective.count(targets))
             for name, value in self._objective.measure(self.model(**inputs), targets).items():
-                sums[name] = sums.get(name, torch.zeros(())) + value.double().cpu()
+                sums[name] = sums.get(name, 0.0) + float(value.double())
         self.model.train()
-        total = torch.stack([*sums.values(), count.double()])
-        if self.args.world_size > 1:
-            torch.distributed.all_reduce(total)
-        means = (total[:-1] / total[-1].clamp(min=1)).tolist()
-        return dict(zip(sums, means, strict=True))
+        parts: list[Any] = [(sums, count)]
+        if self.args.world_size > 1:  # a process may have had no batch, and know no names
+            parts = [None] * self.args.world_size
+            torch.distributed.all_gather_object(parts, (sums, count))
+        whole = max(1, sum(targets for _, targets in parts))
+        names = dict.fromkeys(name for figures, _ in parts for name in figures)
+        return {name: sum(figures.get(name, 0.0) for figures, _ in parts) / whole for name in names}
+
+    def _clip_grad_norm(self, model: nn.Module) -> Any:
+        """Clip, unless the gradients are no numbers: they would make all weights that."""
+        norm = super()._clip_grad_norm(model)  # type: ignore[no-untyped-call]
+        if not math.isfinite(float(norm)):
+            raise self._stopped(f"the gradients of step {self.course.step + 1} are not finite, though the loss was")
+        return norm
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Tell the watcher how it goes."""
@@ -272,33 +294,55 @@ class RegardTrainer(Trainer):
         (folder / _COURSE).write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def _write_together(self) -> None:
-        """The first process writes; the others add the state of their random numbers."""
-        aside = [""]
-        first = self.args.should_save
-        writing = self.checkpoints.writing(self.course.step) if first else None
-        folder = None if writing is None else writing.__enter__()
-        if folder is not None:
-            self._write_state(folder)
+        """The first process writes; the others add the state of their random numbers. Where one fails, all do."""
+        with self.checkpoints.writing(self.course.step) if self.args.should_save else nullcontext() as folder:
             aside = [str(folder)]
-        torch.distributed.broadcast_object_list(aside, src=0)
-        self._save_rng_state(aside[0])
+            if folder is not None:
+                self._all_or_none(partial(self._write_state, folder))
+            else:
+                self._all_or_none(lambda: None)
+            torch.distributed.broadcast_object_list(aside, src=0)
+            self._all_or_none(lambda: self._save_rng_state(aside[0]))
         torch.distributed.barrier()
-        if writing is not None:
-            writing.__exit__(None, None, None)
-        torch.distributed.barrier()
+
+    def _all_or_none(self, write: Callable[[], Any]) -> None:
+        """Do something in every process, and fail in all of them where it fails in one."""
+        said: list[Any] = [None] * self.args.world_size
+        try:
+            write()
+            mine = None
+        except (OSError, RuntimeError, SafetensorError) as error:
+            mine = str(error)
+        torch.distributed.all_gather_object(said, mine)
+        if failed := [text for text in said if text is not None]:
+            raise OSError(failed[0])
+
+    def _alone(self, work: Callable[[], Any]) -> None:
+        """Let the first process do something, and the others wait for it."""
+        if self.args.process_index == 0:
+            work()
+        if self.args.world_size > 1:
+            torch.distributed.barrier()
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a resumption to be one."""
         settings = {name: value for name, value in asdict(self.settings).items() if name not in _FREE_TO_CHANGE}
         shapes = {name: list(weight.shape) for name, weight in self.model.named_parameters()}
-        return {"data": self.data.fingerprint(), "model": shapes, "settings": settings}
+        return {
+            "data": self.data.fingerprint(),
+            "validation data": self.valid.fingerprint(),
+            "model": shapes,
+            "settings": settings,
+        }
 
     def _restore(self, folder: Path) -> None:
         kept = json.loads((folder / _COURSE).read_text(encoding="utf-8"))
         then, now = kept["identity"], json.loads(json.dumps(self._identity))
         problems = [
-            f"the {part} is not that of the checkpoint" for part in ("data", "model") if then[part] != now[part]
+            f"the {part} is not that of the checkpoint"
+            for part in ("data", "validation data", "model")
+            if then.get(part, now[part]) != now[part]
         ]
         for name, value in now["settings"].items():
             if then["settings"].get(name) != value:
@@ -329,7 +373,13 @@ class RegardTrainer(Trainer):
                 course.best_figure, course.best_step = averaged, course.step
                 return
         if course.best_step is not None and course.best_step != course.step:
-            self._load_from_checkpoint(str(self.checkpoints.path(course.best_step)))
+            place = self.checkpoints.path(course.best_step)
+            try:
+                check(place)
+            except FormatError as error:
+                self.watcher.note(f"kept: the last weights, as those of the best round are lost ({error})")
+                return
+            self._load_from_checkpoint(str(place))
         if best is not None:
             self.watcher.note(f"kept: the weights of step {course.best_step} (validation {figure} {best:.4g})")
 
@@ -346,7 +396,7 @@ class _Steering(TrainerCallback):
         """Take down the update, and decide what follows it."""
         trainer, course = self._trainer, self._trainer.course
         course.tick(step=state.global_step, seconds=trainer.seconds(), tokens=trainer._targets)
-        while course.wants_average():
+        if course.wants_average():
             course.averaged += 1
             trainer.average.add(trainer.model)
         over = course.is_over

@@ -18,7 +18,7 @@ class Moment:
     Args:
         step: Updates done.
         epoch: Passes over the examples done.
-        loss: Mean of a target since the last moment, nats.
+        loss: Of a target in nats: the mean over the updates since the last moment.
         learning_rate: That of the last update.
         tokens_per_second: Targets, since the last moment.
         seconds: Spent so far.
