@@ -43,6 +43,12 @@ def figures(trained: Trained, known: dict[str, Any], test: Path) -> dict[str, An
     return {"seconds": known["seconds"], "parameters": size_of(trained), **kept, "f1_points_over_baseline": over}
 
 
+def shared(train: Path, test: Path) -> int:
+    """How many of the test's questions have a context that is learned from."""
+    learned = {one.context for one in read_questions(train)}
+    return sum(one.context in learned for one in read_questions(test))
+
+
 def simplified(rows: Iterable[Any]) -> list[Any]:
     """All texts in simplified characters; one for one, so that answers stay where they are."""
     from opencc import OpenCC
@@ -61,7 +67,8 @@ def cmrc(data: Path, folder: Path, **settings: Any) -> dict[str, Any]:
     rows = [*(simplified(drcd) if one_script else drcd), *rows_of(data / "cmrc2018" / "trial.jsonl.gz")]
     train = keep_rows(folder / "train.jsonl", rows)
     trained, known = run("answer", train, folder / "model", seed=SEED, **settings)
-    return {"one_script": one_script, **figures(trained, known, data / "cmrc2018" / "dev.jsonl.gz")}
+    test = data / "cmrc2018" / "dev.jsonl.gz"
+    return {"one_script": one_script, "contexts_learned_from": shared(train, test), **figures(trained, known, test)}
 
 
 def babi(data: Path, folder: Path, **settings: Any) -> dict[str, Any]:
@@ -76,7 +83,8 @@ def babi(data: Path, folder: Path, **settings: Any) -> dict[str, Any]:
     }
     trained, known = run("answer", paths["train"], folder / "model", seed=SEED, **settings)
     each = {task: exact_in(trained, [row for row in parts["test"] if row["task"] == task], folder) for task in tasks}
-    return {**figures(trained, known, paths["test"]), "exact_match_by_task": each}
+    of = {"contexts_learned_from": shared(paths["train"], paths["test"])}
+    return {**of, **figures(trained, known, paths["test"]), "exact_match_by_task": each}
 
 
 def exact_in(trained: Trained, rows: list[dict[str, Any]], folder: Path) -> dict[str, float]:

@@ -78,7 +78,9 @@ def simple(parts: Parts, *, english: bool) -> dict[str, float]:
     for ngrams in (1, 2):
         counted = NaiveBayes.fit(texts, labels, ngrams=ngrams)
         found[f"naive_bayes_{ngrams}"] = accuracy_of(parts, lambda given, by=counted: list(by.predict(given)))
-    if english and find_spec("vaderSentiment"):
+    if english:
+        if not find_spec("vaderSentiment"):
+            raise SystemExit("the rules are those of VADER: pip install vaderSentiment")
         from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
         rules = SentimentIntensityAnalyzer()
@@ -132,7 +134,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    found = {"setting": setting(seeds=given.seeds, preset=given.preset, threads=given.threads)}
+    found = {"setting": setting(seeds=given.seeds, preset=given.preset, minutes=given.minutes, threads=given.threads)}
     for name, parts in SETS[given.set](given.data).items():
         found[name] = figures(name, parts, given.runs / "classification", given.seeds, given)
     write(f"classification_{given.set}", found)

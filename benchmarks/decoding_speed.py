@@ -58,9 +58,10 @@ def plain(trained: Trained) -> Translate:
     @torch.no_grad()
     def call(sources: list[list[int]]) -> list[list[int]]:
         rows = collate([{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in sources], trained.tokenizer)
-        ids = rows["input_ids"].repeat_interleave(BEAMS, 0)
+        ids = rows["input_ids"]
         pad = ids == config.pad_id
-        memory = model.encoder(model.text(ids), src_key_padding_mask=pad)
+        memory = model.encoder(model.text(ids), src_key_padding_mask=pad).repeat_interleave(BEAMS, 0)
+        pad = pad.repeat_interleave(BEAMS, 0)
 
         def advance(tokens: Tensor, parents: Tensor, state: Any) -> tuple[Tensor, None, Tensor]:
             written = torch.cat([state[parents], tokens[:, None]], dim=1)
@@ -71,7 +72,7 @@ def plain(trained: Trained) -> Translate:
             return nn.functional.linear(x[:, -1], model.text.table.weight), None, written
 
         found = beam_search(
-            *(advance, ids.new_empty(len(ids), 0)),
+            *(advance, ids.new_empty(len(pad), 0)),
             batch=len(sources),
             num_beams=BEAMS,
             max_new_tokens=LONGEST,

@@ -2,7 +2,7 @@
 
     python benchmarks/digits.py --data DIR [--minutes 10]
 
-mnist_t10k: the first 8,000 images to learn from (500 of them to validate on), the last 2,000 to test.
+mnist_t10k: the first 8,000 images to learn from (400 of them to validate on), the last 2,000 to test.
 """
 
 from __future__ import annotations

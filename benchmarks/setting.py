@@ -23,7 +23,7 @@ def setting(**more: Any) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         **{package: version(package) for package in packages},
-        "commit": _git("rev-parse", "--short", "HEAD") + ("+changes" if _git("status", "--porcelain", "src") else ""),
+        "commit": _COMMIT,
         **more,
     }
 
@@ -45,5 +45,16 @@ def _processor() -> str:
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout.strip()
+def _commit() -> str:
+    """The commit that is measured, and whether there are changes to it."""
+    root = str(Path(__file__).parents[1])
+    try:
+        called = {"capture_output": True, "text": True, "check": True}
+        name = subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], **called).stdout.strip()
+        changed = ["git", "-C", root, "status", "--porcelain", "src", "benchmarks/*.py"]
+        return name + ("+changes" if subprocess.run(changed, **called).stdout.strip() else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+_COMMIT = _commit()  # when a benchmark begins: hours later there may be another

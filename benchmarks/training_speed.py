@@ -55,9 +55,11 @@ def prepared(data: Path, folder: Path, preset: str) -> tuple[Trained, TrainData,
     return trained, task.data(trained, pairs)[0], task.data(trained, pairs.select(range(VALID)))[0]
 
 
-def trainer_of(model: nn.Module, data: TrainData, valid: TrainData, steps: int, folder: Path) -> RegardTrainer:
+def trainer_of(
+    model: nn.Module, data: TrainData, valid: TrainData, steps: int, folder: Path, preset: str
+) -> RegardTrainer:
     """The trainer with the settings of the preset."""
-    settings = TrainSettings(**{**Translate.presets["small"].training, "epochs": None}, steps=steps, precision="bf16")
+    settings = TrainSettings(**{**Translate.presets[preset].training, "epochs": None}, steps=steps, precision="bf16")
     objective = NextToken(settings.label_smoothing)
     return RegardTrainer(
         model, data=data, valid=valid, objective=objective, settings=settings, folder=folder, watcher=Watcher()
@@ -93,15 +95,17 @@ def largest_difference(ours: nn.Module, plain: nn.Module, batch: Batch) -> float
         return float((first - plain.eval()(batch["input_ids"], batch["decoder_input_ids"])[real]).abs().max())
 
 
-def sides(trained: Trained, data: TrainData, valid: TrainData, steps: int) -> tuple[dict[str, Callable[[], Any]], int]:
+def sides(
+    trained: Trained, data: TrainData, valid: TrainData, steps: int, preset: str
+) -> tuple[dict[str, Callable[[], Any]], int]:
     """What is timed, every call from the same weights; and how many targets each call sees."""
     with tempfile.TemporaryDirectory() as folder:
-        batches = trainer_of(trained.model, data, valid, steps, Path(folder)).get_train_dataloader()
+        batches = trainer_of(trained.model, data, valid, steps, Path(folder), preset).get_train_dataloader()
     chosen = [batch for batch, _ in zip(batches, range(steps), strict=False)]
     plain = PlainSeq2Seq(trained.model.model)
     if (found := largest_difference(trained.model, plain, chosen[0])) > 1e-3:
         raise SystemExit(f"the models must agree, but their logits are {found} apart")
-    dropout_p = Translate.presets["small"].model["dropout_p"]
+    dropout_p = Translate.presets[preset].model["dropout_p"]
     with_dropout(plain, p=dropout_p)
     as_written = copy.deepcopy(plain)
     for module in as_written.modules():
@@ -110,10 +114,10 @@ def sides(trained: Trained, data: TrainData, valid: TrainData, steps: int) -> tu
 
     def ours() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            trainer_of(copy.deepcopy(trained.model), data, valid, steps, Path(folder)).run()
+            trainer_of(copy.deepcopy(trained.model), data, valid, steps, Path(folder), preset).run()
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = trainer_of(trained.model, data, valid, steps, Path(folder)).settings
+        settings = trainer_of(trained.model, data, valid, steps, Path(folder), preset).settings
     timed: dict[str, Callable[[], Any]] = {"regard": ours}
     for name, model in (("plain", as_written), ("plain_without_attention_dropout", plain)):
         timed[name] = lambda model=model: plain_loop(copy.deepcopy(model), chosen, settings)
@@ -128,7 +132,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     trained, data, valid = prepared(given.data, given.runs / "zh-en-data", given.preset)
-    timed, targets = sides(trained, data, valid, given.steps)
+    timed, targets = sides(trained, data, valid, given.steps, given.preset)
     seconds: dict[str, list[float]] = {name: [] for name in timed}
     for number in range(given.rounds + 1):  # the first warms up
         for name, call in timed.items():
