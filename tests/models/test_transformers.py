@@ -168,7 +168,7 @@ def test_keep_has_the_last_word_where_padding_ids_are_real() -> None:
         assert not torch.allclose(everything[..., -1, :], model(tokens)[..., -1, :])
 
 
-@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize("pooling", ["mean", "max", "first"])
 def test_a_classifier_pools_real_tokens_and_an_empty_text_has_the_bias(pooling: str) -> None:
     model: Any = encoder(EncoderClassifier, pooling=pooling, num_classes=3)
     tokens = words(3, 6)
@@ -283,7 +283,7 @@ def test_copies_pickles_state_modes_and_seeds(name: str) -> None:
         ),
         (lambda: TransformerConfig(vocab_size=9, pad_id=9), r"`pad_id` must be an id of the vocabulary \(0 to 8\)"),
         (lambda: TransformerConfig(vocab_size=9, num_kv_heads=3), "`num_heads` must be a multiple of num_kv_heads"),
-        (lambda: EncoderConfig(vocab_size=9, window=3, pooling="max"), r"(?s)2 problems.*`pooling`.*`window`"),  # type: ignore[arg-type]
+        (lambda: EncoderConfig(vocab_size=9, window=3, pooling="last"), r"(?s)2 problems.*`pooling`.*`window`"),  # type: ignore[arg-type]
         (lambda: VisionConfig(image_size=10, patch_size=4), r"`image_size` must be a multiple of patch_size \(4\)"),
         (lambda: EncoderDecoderConfig(vocab_size=9, num_decoder_layers=0), "`num_decoder_layers` must be at least 1"),
     ],

@@ -61,7 +61,7 @@ def test_it_learns_and_does_the_same_when_it_is_loaded(trained, task, name):
     outcome, watcher, _ = trained(task, name)
     assert watcher.rounds[-1][0]["loss"] < 0.8 * watcher.moments[0].loss
     again = load(outcome.folder, task=task)
-    assert again.info.details == {"architecture": name}
+    assert again.info.details["architecture"] == name
     assert architecture_of(again.model, task_named(task).architectures) == name
     assert type(again.model) is type(outcome.model.model)
     given = [INPUT[task], "", INPUT[task] * 2]
@@ -205,7 +205,7 @@ def test_a_checkpoint_keeps_its_architecture(trained, tmp_path):
     outcome, _, data = trained("classify", "bilstm")
     options = {"steps": 1, "watcher": Listener(), "model": str(outcome.folder)}
     further = train("classify", data, tmp_path / "further", **options)
-    assert further.model.info.details == {"architecture": "bilstm"}
+    assert further.model.info.details["architecture"] == "bilstm"
     assert further.model.model.config.hidden_dim == 52
     with pytest.raises(ConfigError, match=r"`architecture` must be left out with `model`, which has one, but is 'cnn'"):
         train("classify", data, tmp_path / "other", architecture="cnn", **options)

@@ -139,6 +139,19 @@ def test_classes_are_told_apart(trained):
     assert found[0].probability == max(found[0].probabilities.values())
 
 
+def test_half_of_the_words_are_hidden_from_a_new_classifier_while_it_learns(trained):
+    outcome, _, data = trained("classify")
+    chosen, tokenizer = task_named("classify"), outcome.model.tokenizer
+    learned, _ = chosen.data(outcome.model, chosen.read(data, outcome.model.info.options))
+    first, later = (
+        [token for index in range(len(learned)) for token in learned.row(index, epoch)["input_ids"]] for epoch in (0, 3)
+    )
+    words = [number for number, token in enumerate(first) if token not in tokenizer.all_special_ids]
+    hidden = [number for number in words if later[number] == tokenizer.unk_token_id]
+    assert first.count(tokenizer.unk_token_id) == 0
+    assert len(hidden) / len(words) == pytest.approx(0.5, abs=0.05)
+
+
 def test_numbers_are_translated(trained):
     outcome, _, _ = trained("translate")
     pairs = list(itertools.product(zip(made.SOURCE, made.TARGET, strict=True), repeat=2))
@@ -331,6 +344,7 @@ def test_a_classifier_that_goes_on_keeps_the_numbers_of_its_classes(trained, tmp
     assert again.model.info.labels == ("pos", "neg")
     assert again.report.figures["accuracy"] > 0.9
     assert again.model.info.checkpoint == outcome.folder.name
+    assert (outcome.model.info.details["hidden"], again.model.info.details["hidden"]) == (0.5, 0.0)
     assert f"begun from: {outcome.folder.name}" in (again.folder / "README.md").read_text(encoding="utf-8")
 
 
@@ -362,8 +376,8 @@ def test_a_tokenizer_is_chosen_once(trained, tmp_path):
     outcome, _, data = trained("classify")
     with pytest.raises(ConfigError, match="`tokenizer` must be \"auto\": a checkpoint has its own, but is 'word'"):
         train("classify", data, tmp_path / "out", model=str(outcome.folder), tokenizer="word", watcher=Listener())
-    with pytest.raises(ConfigError, match="the tokenizer was bpe, and is word now"):
-        train("classify", data, outcome.folder, resume=True, preset="tiny", tokenizer="word", watcher=Listener())
+    with pytest.raises(ConfigError, match="the tokenizer was word, and is character now"):
+        train("classify", data, outcome.folder, resume=True, preset="tiny", tokenizer="character", watcher=Listener())
 
 
 def test_d23_unknown_characters_do_not_stop_a_prediction(tmp_path):

@@ -19,7 +19,7 @@ from regard.nn.embedding import check_tokens
 from regard.nn.inputs import check_keep
 from regard.nn.options import share_problems
 
-Pooling = Literal["mean", "first"]
+Pooling = Literal["mean", "max", "first"]
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
 
@@ -30,7 +30,8 @@ class EncoderConfig(TransformerConfig):
     Args:
         num_segments: Parts a text may have (2 for question and passage); 0 for none to tell apart.
         num_classes: What ``EncoderClassifier`` and ``EncoderTagger`` tell apart.
-        pooling: What stands for the whole text: the "mean" of its real tokens, or its "first" token.
+        pooling: What stands for the whole text: the "mean" of its real tokens, the highest of each feature among them
+            ("max"), or its "first" token.
         mask_id: What ``hide_words`` puts in place of a hidden word; None without masked-word training.
     """
 
@@ -348,7 +349,14 @@ def pool(
     keep: Bool[Tensor, "batch length"] | None,
     pooling: Pooling,
 ) -> Float[Tensor, "batch embed_dim"]:
-    """One vector for a text: the mean of its real tokens, or its first real token; zeros for an empty text."""
+    """One vector for a text: the mean or the highest of its real tokens, or its first real token; zeros without any."""
+    if pooling == "max":
+        if states.shape[1] == 0:
+            return states.sum(dim=1)
+        if keep is None:
+            return states.amax(dim=1)
+        highest = states.masked_fill(~keep[..., None], -torch.inf).amax(dim=1)
+        return highest.masked_fill(~keep.any(dim=1, keepdim=True), 0)
     if keep is None:
         return states.mean(dim=1) if pooling == "mean" else states[:, 0]
     real = keep[..., None].to(states.dtype)

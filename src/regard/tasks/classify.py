@@ -15,16 +15,18 @@ from regard.errors import ConfigError, message, must_be
 from regard.hf import RegardEncoderConfig, RegardForSequenceClassification
 from regard.tasks.architectures import ARCHITECTURE, CLASSIFIERS, TRANSFORMER, Architecture
 from regard.tasks.encoding import batched, collate, cut, encode
+from regard.tasks.hiding import HidingData
 from regard.tasks.report import Example, Report
 from regard.tasks.task import Preset, Task, check_no_options, fitting
 from regard.tasks.trained import Trained
 from regard.tasks.watching import reading_of, watched
 from regard.text import Examples, Labelled, Place, ReadOptions, read_labelled
-from regard.train.data import RowData, TrainData
+from regard.train.data import TrainData
 from regard.train.metrics import classification
 from regard.train.objective import OneClass
 
-_SHAPE = {"positions": "learned", "pooling": "mean", "num_segments": 2}
+_SHAPE = {"positions": "learned", "pooling": "max", "num_segments": 2}
+_HIDDEN = 0.5  # of the words, from a model that begins with nothing: it must not rest on a few that it knows by heart
 _BATCH_TOKENS = 8192
 
 
@@ -56,6 +58,7 @@ class Classify(Task[Labelled, Class]):
     architectures: ClassVar[Mapping[str, Architecture]] = CLASSIFIERS
     pairs: ClassVar[bool] = True
     two_texts: ClassVar[bool] = True
+    tokenizer: ClassVar[str | None] = "word"  # what a class hangs on is a word, or in Chinese a character
     presets: ClassVar[Mapping[str, Preset]] = {
         "tiny": Preset(
             {**_SHAPE, "embed_dim": 64, "num_heads": 2, "num_layers": 1, "ff_dim": 128, "dropout_p": 0.1},
@@ -68,8 +71,8 @@ class Classify(Task[Labelled, Class]):
             },
         ),
         "small": Preset(
-            {**_SHAPE, "embed_dim": 128, "num_heads": 4, "num_layers": 2, "ff_dim": 256, "dropout_p": 0.3},
-            vocab_size=8000,
+            {**_SHAPE, "embed_dim": 128, "num_heads": 4, "num_layers": 2, "ff_dim": 256, "dropout_p": 0.4},
+            vocab_size=16000,
             training={"batch_rows": 50, "learning_rate": 1e-3, "warmup": 100, "epochs": 15, "patience": 4},
             max_tokens=512,
             others={
@@ -110,7 +113,7 @@ class Classify(Task[Labelled, Class]):
         return {"labels": distinct_labels([example.label for example in examples])}
 
     def new_model(self, preset: Preset, tokenizer: Any, details: Mapping[str, Any]) -> Any:
-        """An encoder, and a linear map of the mean of its states; or an LSTM from both ends, or convolutions."""
+        """An encoder, and a linear map of the highest of its states; or an LSTM from both ends, or convolutions."""
         chosen = details[ARCHITECTURE]
         settings = {**preset.settings_for(tokenizer, chosen), **named_classes(details["labels"])}
         if chosen != TRANSFORMER:
@@ -126,14 +129,22 @@ class Classify(Task[Labelled, Class]):
         numbers = label_numbers(trained, [example.label for example in examples])
         read = self._read(trained, [(example.text, example.pair) for example in examples])
         rows = [{**row, "labels": number} for row, number in zip(read, numbers, strict=True)]
-        kept = fitting(rows, trained.info.max_tokens)
-        data = RowData(
+        kept, tokenizer = fitting(rows, trained.info.max_tokens), trained.tokenizer
+        data = HidingData(
             [rows[index] for index in kept],
             [(len(read[index]["input_ids"]),) for index in kept],
-            lambda batch: collate(batch, trained.tokenizer),
+            lambda batch: collate(batch, tokenizer),
             [str(examples.places[index]) for index in kept],
+            share=trained.info.details.get("hidden", 0.0) if tokenizer.unk_token_id is not None else 0.0,
+            unknown=tokenizer.unk_token_id or 0,
+            kept=tokenizer.all_special_ids,
+            seed=seed,
         )
         return data, len(rows) - len(kept)
+
+    def details_of(self, model: Any, checkpoint: str | None, details: Mapping[str, Any]) -> dict[str, Any]:
+        """What share of the words is hidden while it learns: of a model that was trained before none."""
+        return {**super().details_of(model, checkpoint, details), "hidden": 0.0 if checkpoint else _HIDDEN}
 
     def objective(self, trained: Trained, *, label_smoothing: float) -> OneClass:
         """Cross-entropy of the right class; rounds are compared by accuracy."""
