@@ -38,6 +38,7 @@ hypothesis.settings.register_profile(
 )  # --hypothesis-profile=first: show the first failure as it was found, without the time to make it small
 hypothesis.settings.load_profile("default")  # the same examples everywhere; look further with --hypothesis-profile
 
+_LONG = ("/tests/tasks/", "/tests/test_docs.py", "/tests/test_examples.py", "/tests/hf/", "/tests/train/")
 _POISON_INT = -(2**62) // 3
 
 
@@ -47,6 +48,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"regard: seed {config.getoption('--seed')}, one torch thread, shapes checked, empty buffers hold NaN"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take minutes first: one of two processes would else still be at them when the other is done."""
+    items.sort(key=lambda item: not any(name in item.path.as_posix() for name in _LONG))
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
+from benchmarks.scenes import save, scenes
 
 from regard.errors import ConfigError, UnsupportedError
 from regard.tasks import export, load, train
@@ -27,6 +28,7 @@ DATA = {
     "summarize": lambda folder: made.documents(folder / "data.jsonl", 40),
     "generate": lambda folder: made.rhymes(folder / "data.txt", 40),
     "classify-image": lambda folder: made.images(folder / "images", 20),
+    "caption": lambda folder: save(scenes(20, seed=1, size=16, shapes=1, colours=3), folder / "scenes"),
 }
 
 

@@ -31,6 +31,11 @@ def train(
     warmup: int | None = None,
     schedule: str | None = None,
     label_smoothing: float | None = None,
+    weight_decay: float | None = None,
+    clip: float | None = None,
+    average: int | None = None,
+    round_steps: int | None = None,
+    checkpoints: int | None = None,
     precision: str | None = None,
     columns: str | None = None,
     encoding: str | None = None,
@@ -88,6 +93,16 @@ def train(
         What it does after that: inverse_sqrt, cosine, linear or constant.
     label_smoothing
         Share of a target's probability given to all alike.
+    weight_decay
+        AdamW's, for matrices.
+    clip
+        The largest norm of a gradient; 0 for no limit.
+    average
+        How many states of the weights from the last quarter are averaged; 0 for none.
+    round_steps
+        Updates between two validations, each followed by a checkpoint.
+    checkpoints
+        How many are kept, beside the best one.
     precision
         auto, bf16 or fp32.
     columns
@@ -121,6 +136,11 @@ def train(
         "warmup": warmup,
         "schedule": schedule,
         "label_smoothing": label_smoothing,
+        "weight_decay": weight_decay,
+        "clip": clip,
+        "average": average,
+        "round_steps": round_steps,
+        "checkpoints": checkpoints,
         "precision": precision,
         "image_size": image_size,
         "flip": flip or None,
