@@ -243,24 +243,33 @@ def test_gradients_that_are_no_numbers_stop_before_the_weights_are_changed(tmp_p
     assert all(bool(torch.isfinite(weight).all()) for weight in training.model.parameters())
 
 
-def test_a_training_that_is_made_longer_averages_its_own_last_quarter(tmp_path):
-    trainer(tmp_path, steps=8, round_steps=4, average=3).run()
-    longer = trainer(tmp_path, steps=24, round_steps=4, average=3)
-    states = {}
-    tick = longer.course.tick
+def states_of(training):
+    """The weights after every update, filled while it trains."""
+    states, tick = {}, training.course.tick
 
     def ticking(**what):
         tick(**what)
-        states[longer.course.step] = weights(longer.model)
+        states[training.course.step] = weights(training.model)
 
-    longer.course.tick = ticking
+    training.course.tick = ticking
+    return states
+
+
+def assert_average(training, states):
+    with training.average.in_place_of(training.model):
+        found = weights(training.model)
+    for name, weight in found.items():
+        mean = torch.stack([state[name] for state in states]).mean(dim=0)
+        torch.testing.assert_close(weight, mean, atol=1e-6, rtol=1e-5)
+
+
+def test_a_training_that_is_made_longer_averages_its_own_last_quarter(tmp_path):
+    trainer(tmp_path, steps=8, round_steps=4, average=3).run()
+    longer = trainer(tmp_path, steps=24, round_steps=4, average=3)
+    states = states_of(longer)
     longer.run(resume=True)
     assert longer.average.count == 3
-    with longer.average.in_place_of(longer.model):
-        found = weights(longer.model)
-    for name, weight in found.items():
-        mean = torch.stack([states[step][name] for step in (20, 22, 24)]).mean(dim=0)
-        torch.testing.assert_close(weight, mean, atol=1e-6, rtol=1e-5)
+    assert_average(longer, [states[step] for step in (20, 22, 24)])
 
 
 def test_what_is_validated_on_stays_the_same(tmp_path):
@@ -362,21 +371,10 @@ def test_minutes_end_a_training(tmp_path):
 
 def test_the_average_is_the_mean_of_the_weights_it_was_made_of(tmp_path):
     training = trainer(tmp_path, steps=16, round_steps=16, average=4)
-    states = {}
-    tick = training.course.tick
-
-    def ticking(**what):
-        tick(**what)
-        states[training.course.step] = weights(training.model)
-
-    training.course.tick = ticking
+    states = states_of(training)
     training.run()
     assert training.average.count == 4
-    with training.average.in_place_of(training.model):
-        found = weights(training.model)
-    for name, weight in found.items():
-        mean = torch.stack([states[step][name] for step in (13, 14, 15, 16)]).mean(dim=0)
-        torch.testing.assert_close(weight, mean, atol=1e-6, rtol=1e-5)
+    assert_average(training, [states[step] for step in (13, 14, 15, 16)])
 
 
 def test_two_processes_train_as_one_with_two_batches(tmp_path):

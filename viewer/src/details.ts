@@ -1,7 +1,7 @@
 /** Exact sums of what the tokens in question give and take. */
 
 import type { Axis } from "./axis";
-import { el, replace } from "./dom";
+import { bar, el, replace } from "./dom";
 import type { Focus, Sums } from "./focus";
 import { sumsOf } from "./focus";
 import { plural, weight } from "./format";
@@ -195,14 +195,12 @@ export class Details {
     const top = Math.max(1e-12, ...order.map((index) => mass.values[index]).filter((value) => value > 0));
     const rows = order.slice(0, limit).map((index) => {
       const value = mass.values[index];
-      const bar = el("span", { class: "bar" });
-      bar.style.setProperty("--part", String(Number.isNaN(value) ? 0 : value / top));
       const second = without && (keys && axis.positions[index] === 0 ? "—" : about(without, index));
       return el(
         "li",
         { "data-position": axis.positions[index] },
         tokenName(axis, index, 16),
-        bar,
+        bar(value, top),
         el("span", { class: "number" }, about(mass, index)),
         second === null ? null : el("span", { class: "number second", title: "without the first token" }, second),
       );

@@ -30,6 +30,13 @@ export function replace(element: Element, ...children: Child[]): void {
   element.replaceChildren(...children.filter((child) => child !== null));
 }
 
+/** A value as a share of the largest; NaN has none. */
+export function bar(value: number, top: number): HTMLElement {
+  const element = el("span", { class: "bar" });
+  element.style.setProperty("--part", String(Number.isNaN(value) || top <= 0 ? 0 : value / top));
+  return element;
+}
+
 /** Size a canvas for the screen's pixels and return its context, scaled so that drawing counts in CSS pixels. */
 export function prepare(
   canvas: HTMLCanvasElement,

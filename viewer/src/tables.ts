@@ -1,7 +1,7 @@
 /** What a person asks first: which words a word was made of, which sentences were chosen, where in a picture it looked. */
 
 import { largestOf, Palette } from "./color";
-import { bitmap, el } from "./dom";
+import { bar, bitmap, el } from "./dom";
 import { weight } from "./format";
 import type { Payload, TableRecord } from "./schema";
 import type { Store } from "./state";
@@ -32,12 +32,6 @@ const name = (text: string): HTMLElement => el("bdi", {}, visible(text));
 
 /** A word: what is longer than one can be is cut, and is whole in the title. */
 const word = (text: string): HTMLElement => el("bdi", { title: visible(text) }, clip(visible(text), LONGEST));
-
-function bar(value: number, top: number): HTMLElement {
-  const element = el("span", { class: "bar" });
-  element.style.setProperty("--part", String(top > 0 ? value / top : 0));
-  return element;
-}
 
 /** Each row is a word, and beside it what it has most to do with. */
 function words(table: TableRecord): HTMLElement {

@@ -29,7 +29,7 @@ def _shorthand(
     shape.__annotations__ = {name: hints[name] for name in (*names, "return")}
     whole_file = "with that text" if of_a_line is None else f"of which every line is {of_a_line}"
     told = {
-        **_told(),
+        **_TOLD,
         "text": given,
         "model": f"The folder that `regard train {task}` made.",
         "file": f"A UTF-8 file instead, {whole_file}.",
@@ -52,6 +52,7 @@ def _told() -> dict[str, str]:
     return found
 
 
+_TOLD = _told()
 translate = _shorthand("translate", *_WRITING)
 classify = _shorthand("classify", *_PAIR)
 summarize = _shorthand("summarize", "count", *_WRITING, of_a_line=None)

@@ -19,7 +19,7 @@ from regard.tasks.hiding import HidingData
 from regard.tasks.matches import MOST
 from regard.tasks.report import Example, Report
 from regard.tasks.tables import MEAN, word_table, words_of
-from regard.tasks.task import Preset, Task, count_problems, files_of, unknown_options
+from regard.tasks.task import Preset, Task, count_problems, files_of, is_pair, unknown_options
 from regard.tasks.trained import Trained
 from regard.tasks.watching import watched
 from regard.tasks.windows import Passage, Window, read_passage
@@ -240,9 +240,9 @@ class Answer(Task[Question, Answered]):
         inputs = {name: torch.tensor([ids]) for name, ids in window.row.items()}
         sequence = passage.sequence(window)
         run = partial(trained.model, **inputs)
-        notes = _notes(passage, shown, answer)
+        notes, best = _notes(passage, shown, answer), None if answer.start is None else found[shown]
         recording = watched(trained, run, [(sequence,)], length=len(sequence.tokens), notes=notes)
-        return answer, replace(recording, tables=_tables(trained, run, sequence, window, found[shown], answer))
+        return answer, replace(recording, tables=_tables(trained, run, sequence, window, found=best))
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ class _Lengths:
 
 
 def _pair(given: Any) -> tuple[str, str]:
-    if isinstance(given, str) or len(given) != 2 or not all(isinstance(text, str) for text in given):
+    if not is_pair(given):
         hint = "on the command line: regard answer QUESTION --context TEXT, or --file FILE"
         problem = must_be("inputs", "pairs of a question and its context", f"{given!r:.80}")
         raise ConfigError(message("predict", problem, hint=hint))
@@ -390,15 +390,17 @@ def _tables(
     run: Callable[[], Any],
     sequence: records.Sequence,
     window: Window,
-    found: _Found,
-    answer: Answered,
+    *,
+    found: _Found | None,
 ) -> tuple[records.Table, ...]:
-    """What the words of the question look at in the window."""
+    """What the words of the question look at in the window, and which of them are the answer, if there is one."""
     words = words_of(sequence)
     asked = [word for word in words if word.tokens.start < window.place]
     told = words[len(asked) :]
-    inside = (window.starts < found.end) & (window.ends > found.start) & (answer.start is not None)
-    places = set((np.flatnonzero(inside) + window.place).tolist())
+    places = set[int]()
+    if found is not None:
+        inside = np.flatnonzero((window.starts < found.end) & (window.ends > found.start))
+        places = set((inside + window.place).tolist())
     return word_table(
         trained.model,
         run,

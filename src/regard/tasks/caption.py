@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -22,7 +23,7 @@ from regard.tasks.report import Example, Report
 from regard.tasks.tables import MEAN
 from regard.tasks.task import Preset, Task, files_of
 from regard.tasks.trained import Trained
-from regard.tasks.writing import Written, generated, start_id
+from regard.tasks.writing import Written, generated, read_back, start_id
 from regard.text import (
     CaptionedImage,
     Examples,
@@ -204,15 +205,19 @@ class Caption(Task[CaptionedImage, Description]):
         written, pixels, ids = _written(trained, given, options)
         sequence = continuation(trained.tokenizer, ids, name="caption")
 
-        def run() -> None:
-            trained.model(**{PIXELS: pixels}, decoder_input_ids=torch.tensor([ids]), use_cache=False)
-
+        run = _reading_again(trained, pixels, ids)
         recording = watched_image(trained, run, _image_config(trained.model), written=sequence, notes=(_NOTE,))
         words = continuation(trained.tokenizer, ids[1:], name="caption")
         return Description(written.text), replace(recording, tables=_tables(trained, run, words))
 
 
-def _tables(trained: Trained, run: Callable[[], None], words: records.Sequence) -> tuple[records.Table, ...]:
+def _reading_again(trained: Trained, pixels: torch.Tensor, ids: Sequence[int]) -> Callable[[], Any]:
+    """A run of the model on an image and all of what it wrote."""
+    inputs = {PIXELS: pixels, "decoder_input_ids": torch.tensor([ids])}
+    return partial(trained.model, **inputs, use_cache=False)
+
+
+def _tables(trained: Trained, run: Callable[[], Any], words: records.Sequence) -> tuple[records.Table, ...]:
     """Every word of a caption with the patches that were looked at; none of a model that does not name its patches."""
     grid = grid_of(_image_config(trained.model))
     weights = patch_weights(trained.model, run, grid=grid)
@@ -260,11 +265,8 @@ def word_maps(
         read = tokenize(trained.tokenizer, caption, name="caption", add_special_tokens=False)
         ids, words = [start_id(trained.model), *read.ids], read.sequence
 
-    def run() -> None:
-        trained.model(**{PIXELS: pixels}, decoder_input_ids=torch.tensor([ids]), use_cache=False)
-
     grid = grid_of(_image_config(trained.model))
-    weights = patch_weights(trained.model, run, grid=grid)
+    weights = patch_weights(trained.model, _reading_again(trained, pixels, ids), grid=grid)
     if grid is None or not weights:
         raise ConfigError(message("word_maps", "the model must look at the patches of an image, but does not."))
     if layer is not None and not -len(weights) <= layer < len(weights):
@@ -324,9 +326,7 @@ def _generate(trained: Trained, pixels: torch.Tensor, options: Mapping[str, Any]
         "pad_token_id": _fill(trained),
         **options,
     }
-    found = generated(trained.model, {PIXELS: pixels}, chosen)
-    texts = trained.tokenizer.batch_decode(found, skip_special_tokens=True)
-    return [Written(text.strip(), tuple(ids)) for text, ids in zip(texts, found.tolist(), strict=True)]
+    return read_back(trained.tokenizer, generated(trained.model, {PIXELS: pixels}, chosen).tolist())
 
 
 def _plain(text: str) -> str:

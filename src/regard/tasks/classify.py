@@ -17,7 +17,7 @@ from regard.tasks.architectures import ARCHITECTURE, CLASSIFIERS, TRANSFORMER, A
 from regard.tasks.encoding import batched, collate, cut, encode
 from regard.tasks.hiding import HidingData
 from regard.tasks.report import Example, Report
-from regard.tasks.task import Preset, Task, check_no_options, fitting
+from regard.tasks.task import Preset, Task, check_no_options, fitting, is_pair
 from regard.tasks.trained import Trained
 from regard.tasks.watching import reading_of, watched
 from regard.text import Examples, Labelled, Place, ReadOptions, read_labelled
@@ -258,6 +258,6 @@ def _pair(given: Any) -> tuple[str, str | None]:
     """A text, or two of them."""
     if isinstance(given, str):
         return given, None
-    if isinstance(given, tuple | list) and len(given) == 2 and all(isinstance(text, str) for text in given):
+    if is_pair(given):
         return given[0], given[1]
     raise ConfigError(message("predict", must_be("inputs", "texts, or pairs of texts", f"{given!r:.80}")))

@@ -196,9 +196,8 @@ class Generate(Task[str, Continuation]):
         if limit is not None and isinstance(asked, int):
             room = max(1, min(room, limit - asked))  # what is written has positions, too
         kept = ids[-room:]
-        chosen = {"pad_token_id": end if pad is None else pad, **_DRAWN, **options, "max_new_tokens": asked}
-        if not options.get("do_sample", True):
-            chosen = {name: value for name, value in chosen.items() if name in options or name not in _DRAWN}
+        usual = _DRAWN if options.get("do_sample", True) else {}
+        chosen = {"pad_token_id": end if pad is None else pad, **usual, **options, "max_new_tokens": asked}
         inputs = {"input_ids": torch.tensor([kept]), "attention_mask": torch.ones(1, len(kept), dtype=torch.long)}
         written = generated(trained.model, inputs, chosen)[0].tolist()
         text = trained.tokenizer.decode(written[len(kept) :], skip_special_tokens=True)

@@ -110,10 +110,12 @@ def patch_weights(model: Any, run: Callable[[], Any], *, grid: int | None) -> li
     Returns:
         One array for each layer, in their order; none where the model does not look at the patches.
     """
+    if grid is None:
+        return []
     with torch.no_grad(), watch(model, [Rows()]) as seen:
         run()
     layers = [found.rows[0].mean(dim=0).double().numpy() for found in seen.layers if found.kind == "cross"]
-    if grid is None or not layers or layers[0].shape[-1] < grid**2:
+    if not layers or layers[0].shape[-1] < grid**2:
         return []
     return [weights[:, -(grid**2) :] for weights in layers]
 

@@ -201,8 +201,7 @@ class Summarize(Task[Document, Summary]):
         """ROUGE, and beside it that of the first sentences, and the most that choosing can reach."""
         documents = [example.sentences or example.text for example in examples]
         said = [one.text for one in self.predict(trained, documents, **options)]
-        wanted, count = [example.summaries for example in examples], options.get("count")
-        count = trained.info.details["count"] if count is None else count
+        wanted, count = [example.summaries for example in examples], _asked_or_usual(trained, options)
         listed = [Sentences.of(document).listed for document in documents]
         found = rouge(said, wanted)
         first = rouge([lead(one, count) for one in listed], wanted)
@@ -274,6 +273,11 @@ def _count(trained: Trained, options: Mapping[str, Any]) -> int:
     problems += count_problems(options, ("count",))
     if problems:
         raise all_problems("predict", problems)
+    return _asked_or_usual(trained, options)
+
+
+def _asked_or_usual(trained: Trained, options: Mapping[str, Any]) -> int:
+    """As many sentences as are asked for, or as the summaries have that were learned from."""
     asked = options.get("count")
     return int(trained.info.details["count"] if asked is None else asked)
 

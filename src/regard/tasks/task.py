@@ -205,6 +205,11 @@ def check_texts(inputs: Sequence[Any]) -> None:
             raise ConfigError(message("predict", must_be("inputs", "texts", f"{given!r:.80}")))
 
 
+def is_pair(given: Any) -> bool:
+    """Whether an input is two texts."""
+    return isinstance(given, tuple | list) and len(given) == 2 and all(isinstance(text, str) for text in given)
+
+
 def count_problems(options: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """What is wrong with options that are whole numbers of at least 1, or None."""
     return [

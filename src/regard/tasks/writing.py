@@ -198,11 +198,12 @@ def generated(model: Any, inputs: Mapping[str, Any], options: Mapping[str, Any])
 
 def _by_chance(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options with ``do_sample`` as the others imply it; at a temperature of 0 without those of chance."""
-    asked = options.get("temperature") != 0 and any(name in options for name in _IMPLY_CHANCE)
-    if options.get("do_sample", asked) and options.get("temperature") != 0:
-        return {**options, "do_sample": True}
     plain = {name: value for name, value in options.items() if name not in (*_IMPLY_CHANCE, "seed")}
-    if options.get("temperature") != 0 and (lost := [name for name in options if name not in plain]):
+    if options.get("temperature") == 0:
+        return {**plain, "do_sample": False}
+    if options.get("do_sample", any(name in options for name in _IMPLY_CHANCE)):
+        return {**options, "do_sample": True}
+    if lost := [name for name in options if name not in plain]:
         hint = "a temperature above 0 draws by chance"
         problem = f"nothing is left to chance, and `{lost[0]}` would change nothing."
         raise ConfigError(message("predict", problem, hint=hint))
@@ -226,7 +227,12 @@ def _generate(trained: Trained, rows: Sequence[Mapping[str, list[int]]], options
     written = generated(trained.model, inputs, chosen).tolist()
     if "max_new_tokens" not in options:  # a text that does not end is as long as it would be alone
         written = [ids[: 1 + _usual_length(row)] for ids, row in zip(written, rows, strict=True)]
-    texts = trained.tokenizer.batch_decode(written, skip_special_tokens=True)
+    return read_back(trained.tokenizer, written)
+
+
+def read_back(tokenizer: Any, written: Sequence[Sequence[int]]) -> list[Written]:
+    """The texts of rows of ids that ``generated`` gave."""
+    texts = tokenizer.batch_decode(written, skip_special_tokens=True)
     return [Written(text.strip(), tuple(ids)) for text, ids in zip(texts, written, strict=True)]
 
 

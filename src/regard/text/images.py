@@ -11,6 +11,7 @@ import numpy as np
 
 from regard.errors import FormatError, message, missing_extra
 from regard.text._columns import Chosen, Layout, Role, values_of
+from regard.text._folders import files_of, label_folders
 from regard.text._gathering import Gathering
 from regard.text._lines import open_unpacked
 from regard.text._rows import Row, Rows
@@ -165,18 +166,12 @@ def _idx_pair(
 
 
 def _tree(folder: Path, gathering: Gathering[LabelledImage]) -> Iterator[tuple[Place, Path | np.ndarray, object]]:
-    inner = [child for child in sorted(folder.iterdir()) if child.is_dir() and not child.name.startswith(".")]
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and not path.name.startswith("."):
-            gathering.skip("file beside the folders of labels", Place(str(path), 1))
-    for child in inner:
-        for path in sorted(child.iterdir()):
+    for child in label_folders(folder, gathering):
+        for path in files_of(child):
             place = Place(str(path), 1)
-            if path.is_dir() and not path.name.startswith("."):
-                gathering.skip("folder inside that of a label", place)
-            elif path.suffix.lower() in SUFFIXES and not path.name.startswith("."):
+            if path.suffix.lower() in SUFFIXES:
                 yield place, path, child.name
-            elif path.is_file() and not path.name.startswith("."):
+            else:
                 gathering.skip(f"not an image ({path.suffix or path.name})", place)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from regard.errors import FormatError, all_problems, message, must_be
 from regard.text._columns import MISSING, Chosen, Layout, Role, values_of
+from regard.text._folders import files_of, folders_of, label_folders
 from regard.text._formats import LABEL_PREFIX, format_of, stem_of, suffix_of
 from regard.text._gathering import BLANK, Gathering
 from regard.text._lines import TextFile
@@ -127,10 +128,10 @@ def read_labelled(
     if not given:
         raise all_problems(gathering.caller, [must_be("path", "at least one file", "empty")])
     folders = [folder for folder in given if folder.is_dir()]
-    if folders and len(given) == 1 and _is_tree(given[0]):
+    if folders and len(given) == 1 and folders_of(given[0]):
         _read_tree(given[0], gathering)
     else:
-        files = [file for each in given for file in (_files_of(each) if each.is_dir() else [each])]
+        files = [file for each in given for file in (files_of(each) if each.is_dir() else [each])]
         _read_files(files, gathering)
     found = gathering.finished(given)
     if not scores:
@@ -214,26 +215,13 @@ def _read_lines(file: TextFile, label: str, gathering: Gathering[Labelled]) -> N
 
 
 def _read_tree(folder: Path, gathering: Gathering[Labelled]) -> None:
-    inner = [child for child in sorted(folder.iterdir()) if child.is_dir() and not child.name.startswith(".")]
-    for path in _files_of(folder):
-        gathering.skip("file beside the folders of labels", Place(str(path), 1))
+    inner = label_folders(folder, gathering)
     for child in inner:
-        for deeper in (path for path in sorted(child.iterdir()) if path.is_dir() and not path.name.startswith(".")):
-            gathering.skip("folder inside that of a label", Place(str(deeper), 1))
-        for path in _files_of(child):
+        for path in files_of(child):
             file = TextFile(path, options=gathering.options, caller=gathering.caller)
             gathering.note(file.note)
             _add(file.text(), child.name, MISSING, Place(str(path), 1), gathering)
     gathering.note(f"the label is the name of the folder: {', '.join(child.name for child in inner)}")
-
-
-def _is_tree(folder: Path) -> bool:
-    return any(child.is_dir() and not child.name.startswith(".") for child in folder.iterdir())
-
-
-def _files_of(folder: Path) -> list[Path]:
-    """The files of a folder by name, without hidden ones."""
-    return [child for child in sorted(folder.iterdir()) if child.is_file() and not child.name.startswith(".")]
 
 
 def _labels_of_names(files: Sequence[Path]) -> list[str]:

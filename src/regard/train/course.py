@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -96,9 +95,8 @@ class Course:
         Returns:
             Whether it is the best so far.
         """
-        better = math.isfinite(figure) and (
-            self.best_figure is None
-            or (figure > self.best_figure if self.higher_is_better else figure < self.best_figure)
+        better = self.best_figure is None or (
+            figure > self.best_figure if self.higher_is_better else figure < self.best_figure
         )
         if better:
             self.best_step, self.best_figure, self.rounds_since_best = self.step, figure, 0

@@ -297,20 +297,18 @@ class RegardTrainer(Trainer):
         """The first process writes; the others add the state of their random numbers. Where one fails, all do."""
         with self.checkpoints.writing(self.course.step) if self.args.should_save else nullcontext() as folder:
             aside = [str(folder)]
-            if folder is not None:
-                self._all_or_none(partial(self._write_state, folder))
-            else:
-                self._all_or_none(lambda: None)
+            self._all_or_none(None if folder is None else partial(self._write_state, folder))
             torch.distributed.broadcast_object_list(aside, src=0)
-            self._all_or_none(lambda: self._save_rng_state(aside[0]))
+            self._all_or_none(partial(self._save_rng_state, aside[0]))
         torch.distributed.barrier()
 
-    def _all_or_none(self, write: Callable[[], Any]) -> None:
-        """Do something in every process, and fail in all of them where it fails in one."""
+    def _all_or_none(self, write: Callable[[], Any] | None) -> None:
+        """Do something in every process that has something to do, and fail in all of them where it fails in one."""
         said: list[Any] = [None] * self.args.world_size
+        mine = None
         try:
-            write()
-            mine = None
+            if write is not None:
+                write()
         except (OSError, RuntimeError, SafetensorError) as error:
             mine = str(error)
         torch.distributed.all_gather_object(said, mine)
