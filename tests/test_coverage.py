@@ -67,7 +67,6 @@ NOT_YET = {
     "sentiment",
     "speech",
     "agents",
-    "attention as explanation",
 }
 
 

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from regard.errors import FormatError as FormatError
     from regard.errors import ShapeError as ShapeError
     from regard.errors import UnsupportedError as UnsupportedError
-    from regard.lens import watch as watch
+    from regard.lens import BlockSpans as BlockSpans
+    from regard.lens import ForceWeights as ForceWeights
+    from regard.lens import SilenceHeads as SilenceHeads
+    from regard.lens.watch import watch as watch
     from regard.ops import ALiBi as ALiBi
     from regard.ops import Allowed as Allowed
     from regard.ops import Blocked as Blocked
@@ -40,12 +43,14 @@ if TYPE_CHECKING:
     from regard.ops import explain_backend as explain_backend
     from regard.ops import observe as observe
     from regard.ops import weights as weights
+    from regard.ops.probes import Crop as Crop
     from regard.ops.probes import Distance as Distance
     from regard.ops.probes import Entropy as Entropy
     from regard.ops.probes import FirstKeys as FirstKeys
     from regard.ops.probes import HeatMap as HeatMap
     from regard.ops.probes import KeyMass as KeyMass
     from regard.ops.probes import LogSumExp as LogSumExp
+    from regard.ops.probes import MatchMass as MatchMass
     from regard.ops.probes import OffsetMass as OffsetMass
     from regard.ops.probes import Probe as Probe
     from regard.ops.probes import Rows as Rows
@@ -60,10 +65,11 @@ _HOMES = {
         *("ALiBi", "Allowed", "Blocked", "Causal", "Documents", "Mask", "Padding", "Prefix", "SlidingWindow", "Where"),
     ),
     "regard.ops.probes": (
-        *("Distance", "Entropy", "FirstKeys", "HeatMap", "KeyMass", "LogSumExp", "OffsetMass", "Probe", "Rows"),
-        *("SinkShare", "SpanMass", "TopK"),
+        *("Crop", "Distance", "Entropy", "FirstKeys", "HeatMap", "KeyMass", "LogSumExp", "MatchMass", "OffsetMass"),
+        *("Probe", "Rows", "SinkShare", "SpanMass", "TopK"),
     ),
-    "regard.lens": ("watch",),
+    "regard.lens": ("BlockSpans", "ForceWeights", "SilenceHeads"),
+    "regard.lens.watch": ("watch",),
     "regard.view": ("look",),
     "regard.errors": (
         *("BackendUnavailableError", "ConfigError", "DTypeError", "Error", "FormatError", "ShapeError"),

@@ -6,12 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.ops import ALiBi, Mask
 
 Kind = Literal["self", "cross"]
+_BLOCKING = -3.38e38  # a bias at or below it blocks
 _CROSS = re.compile(r"cross|encoder_attn|encdec|multihead_attn", re.IGNORECASE)
 
 
@@ -67,6 +69,27 @@ class AttentionCall:
             "q_start": "end" if self.q_start == self.kv_end - self.q_len else self.q_start or 0,
             "kv_start": self.kv_start,
         }
+
+
+def what_blocks(bias: ALiBi | Tensor | None) -> Float[Tensor, "batch_or_1 heads_or_1 q_or_1 kv_or_1"] | None:
+    """What a bias blocks, as −inf, without what it adds; None where it blocks nothing by its kind."""
+    if not isinstance(bias, Tensor):
+        return None
+    lowest = max(_BLOCKING, torch.finfo(bias.dtype).min)
+    return torch.zeros_like(bias, dtype=torch.promote_types(bias.dtype, torch.float32)).masked_fill(
+        bias <= lowest, -torch.inf
+    )
+
+
+def layer_number(name: str) -> int | None:
+    """The first number in a module's name, which models use to count their layers; None when there is none."""
+    found = re.search(r"(?:^|\.)(\d+)(?:\.|$)", name)
+    return int(found.group(1)) if found else None
+
+
+def stack_of(name: str) -> str:
+    """The part of a module's name before its layer number."""
+    return re.split(r"(?:^|\.)\d+(?:\.|$)", name)[0]
 
 
 def kind_of(name: str, query: Tensor, key: Tensor, *, q_len: int, kv_len: int) -> Kind:

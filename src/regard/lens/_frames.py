@@ -11,14 +11,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.lens.changes import Changed
+
 
 @dataclass(eq=False)
 class Frame:
-    """One running forward of one module; ``softmaxes`` collects the logits of the softmaxes it computes itself."""
+    """One running forward of one module.
+
+    Args:
+        module: Which.
+        name: Its name in the watched model.
+        softmaxes: The logits of the softmaxes that it has computed itself.
+        changed: The call that its own softmax stands for, where changes made another of it.
+        changeable: Whether an attention call was met in it that changes can reach.
+        handled: The exception that was being handled when it began, if there was one.
+    """
 
     module: nn.Module
     name: str
     softmaxes: list[Tensor] = field(default_factory=list)
+    changed: Changed | None = None
+    changeable: bool = False
+    handled: BaseException | None = None
 
 
 class FrameStack(threading.local):
@@ -39,6 +53,10 @@ class FrameStack(threading.local):
                 del self.frames[depth:]
                 return frame
         return None
+
+    def of(self, module: nn.Module) -> Frame | None:
+        """The innermost running forward of a module."""
+        return next((frame for frame in reversed(self.frames) if frame.module is module), None)
 
     def clear(self) -> None:
         """Nothing runs any more."""

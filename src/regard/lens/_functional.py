@@ -14,9 +14,11 @@ from torch.overrides import TorchFunctionMode
 
 from regard.lens._call import AttentionCall, Kind, kind_of
 from regard.lens._frames import Frame, is_quiet, quiet
-from regard.lens._heads import multi_head_call, multi_head_output
-from regard.lens._own_softmax import note_softmax
+from regard.lens._heads import multi_head_call, multi_head_context, multi_head_output, without_columns
+from regard.lens._own_softmax import changed_softmax, note_softmax
 from regard.lens._session import Session
+from regard.lens.changes import Changed
+from regard.lens.kept import Output
 from regard.ops import Causal, Documents, Mask, SlidingWindow, Where, attend, weights
 from regard.ops.masks import And, Not, Or
 
@@ -91,9 +93,19 @@ def _serves(watchers: list[_Watcher]) -> bool:
     return any(session.serve == "regard" and session.wants(frame.module) for session, frame in watchers)
 
 
-def _record(watchers: list[_Watcher], call: AttentionCall, *, via: str = "functional") -> None:
+def _changed(watchers: list[_Watcher], call: AttentionCall) -> Changed:
+    """What becomes of a call by the changes of all sessions."""
+    found = Changed(call)
     for session, frame in watchers:
-        session.record(frame.module, call, via=via)
+        found = session.change(frame.module, found)
+    return found
+
+
+def _record(
+    watchers: list[_Watcher], changed: Changed, *, via: str = "functional", value: Tensor, output: Output | None
+) -> None:
+    for session, frame in watchers:
+        session.record(frame.module, changed, via=via, value=value, output=output)
 
 
 def _scaled_dot_product(
@@ -110,13 +122,16 @@ def _scaled_dot_product(
             session.refuse(frame.module, "its inputs are nested tensors")
         return func(*args, **kwargs)
     call, value = _sdpa_call(*watchers[-1], given)
+    changed = _changed(watchers, call)
     with quiet():
-        if _serves(watchers):
-            output = Session.output(call, value, given["dropout_p"])
+        if changed.recomputed or _serves(watchers):
+            output = Session.output(changed.call, value, given["dropout_p"])
             output = output.reshape(*given["query"].shape[:-1], value.shape[-1])
         else:
             output = func(*args, **kwargs)
-    _record(watchers, call)
+        if changed.silenced:
+            output = changed.without_silenced(_four_dimensions(output), dim=1).reshape(output.shape)
+    _record(watchers, changed, value=value, output=Output(output, -3) if output.dim() > 3 else None)
     return output
 
 
@@ -184,8 +199,18 @@ def _multi_head(
         call, value = multi_head_call(
             given, kind_of(watchers[-1][1].name, query, key, q_len=query.shape[0], kv_len=key.shape[0])
         )
-        output = multi_head_output(given, call, value) if _serves(watchers) else func(*args, **kwargs)
-    _record(watchers, call)
+        changed = _changed(watchers, call)
+        given["out_proj_weight"] = without_columns(given["out_proj_weight"], changed.silenced, given["num_heads"])
+        kept = any(session.keep for session, _ in watchers)
+        context: Tensor | None = None
+        if changed.recomputed or _serves(watchers) or (kept and torch.is_grad_enabled()):
+            context = multi_head_context(given, changed.call, value)
+            output = multi_head_output(given, changed.call, context)
+        else:
+            output = func(**given)
+    _record(watchers, changed, value=value, output=None if context is None else Output(context, 1))
+    for session, _ in watchers if kept else ():
+        session.project_directly(given["out_proj_weight"])
     return output
 
 
@@ -198,7 +223,8 @@ def _softmax(
     for session, _ in watchers:
         note_softmax(session, args, kwargs)
     with quiet():
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        return changed_softmax([session for session, _ in watchers], args, kwargs, result)
 
 
 def _attend(
@@ -211,26 +237,64 @@ def _attend(
     bound = _ATTEND.bind(*args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments
-    with quiet():
-        output = func(*args, **kwargs)
-    query, key, kv_start = given["query"], given["key"], given["kv_start"]
-    q_len, kv_len = query.shape[2], key.shape[2]
-    q_start = given["q_start"]
-    kind = kind_of(watchers[-1][1].name, query, key, q_len=q_len, kv_len=kv_len)
-    if isinstance(q_start, int) and q_start + q_len == kv_start + kv_len:
-        kind = "self"  # the queries are the last of the keys' own sequence: a cache
-    if isinstance(q_start, Tensor):
+    call = _attend_call(watchers[-1][1], given)
+    if call is None:
         for session, frame in watchers:
             session.refuse(frame.module, "its batch rows have queries at positions of their own")
-        return output
+        with quiet():
+            return func(*args, **kwargs)
+    changed = _changed(watchers, call)
+    with quiet():
+        if changed.recomputed:
+            output = Session.output(changed.call, given["value"], given["dropout_p"])
+        else:
+            output = func(*args, **kwargs)
+    output = changed.without_silenced(output, dim=1)
+    _record(watchers, changed, via="attend", value=given["value"], output=Output(output, 1))
+    return output
+
+
+def _attend_call(frame: Frame, given: dict[str, Any]) -> AttentionCall | None:
+    """The arguments of ``regard.attend`` as a call; None where every batch row has positions of its own."""
+    query, key, kv_start, q_start = (given[name] for name in ("query", "key", "kv_start", "q_start"))
+    if isinstance(q_start, Tensor):
+        return None
+    q_len, kv_len = query.shape[2], key.shape[2]
+    kind = kind_of(frame.name, query, key, q_len=q_len, kv_len=kv_len)
+    if isinstance(q_start, int) and q_start + q_len == kv_start + kv_len:
+        kind = "self"  # the queries are the last of the keys' own sequence: a cache
     if kind == "cross" and q_start == "end" and not _reads_query_positions(given["mask"]):
         q_start = None  # only the calls around this one can tell where its queries sit
     elif isinstance(q_start, str):
         q_start = kv_start + kv_len - q_len if q_start == "end" else kv_start
     options = {name: given[name] for name in ("mask", "bias", "scale", "logit_softcap", "sinks")}
-    call = AttentionCall(query=query, key=key, kind=kind, q_start=q_start, kv_start=kv_start, **options)
-    _record(watchers, call, via="attend")
-    return output
+    return AttentionCall(query=query, key=key, kind=kind, q_start=q_start, kv_start=kv_start, **options)
+
+
+def _linear(
+    watchers: list[_Watcher],
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """``F.linear(values, weight, bias)``: perhaps the output projection of the attention before it."""
+    for session, _ in watchers:
+        if session.unprojected is not None and len(args) > 1:
+            session.project(args[0], args[1])
+    return func(*args, **kwargs)
+
+
+def _addmm(
+    watchers: list[_Watcher],
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """``torch.addmm(bias, values, weight)``, which GPT-2 projects with."""
+    for session, _ in watchers:
+        if session.unprojected is not None and len(args) > 2:
+            session.project(args[1], args[2].mT)
+    return func(*args, **kwargs)
 
 
 def _reads_query_positions(mask: Mask | Tensor | None) -> bool:
@@ -243,23 +307,32 @@ def _reads_query_positions(mask: Mask | Tensor | None) -> bool:
 
 
 def _weights(
-    _: list[_Watcher],
+    watchers: list[_Watcher],
     func: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """``regard.weights`` repeats the softmax of an ``attend`` beside it."""
+    """``regard.weights`` repeats the softmax of an ``attend`` beside it: changed as that is, and not counted again."""
+    bound = _WEIGHTS.bind(*args, **kwargs)
+    bound.apply_defaults()
+    call = _attend_call(watchers[-1][1], bound.arguments)
+    changed = None if call is None else _changed(watchers, call)
     with quiet():
-        return func(*args, **kwargs)
+        if changed is None or not changed.recomputed:
+            return func(*args, **kwargs)
+        return func(changed.call.query, changed.call.key, **changed.call.options())
 
 
 _ATTEND = inspect.signature(attend)
+_WEIGHTS = inspect.signature(weights)
 _MULTI_HEAD = inspect.signature(functional.multi_head_attention_forward)
 _HANDLERS: dict[Callable[..., Any], Callable[..., Any]] = {
     functional.scaled_dot_product_attention: _scaled_dot_product,
     functional.multi_head_attention_forward: _multi_head,
     attend: _attend,
     weights: _weights,
+    functional.linear: _linear,
+    torch.addmm: _addmm,
     functional.softmax: _softmax,
     torch.softmax: _softmax,
     Tensor.softmax: _softmax,

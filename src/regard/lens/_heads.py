@@ -48,12 +48,16 @@ def multi_head_call(given: dict[str, Any], kind: Kind) -> tuple[AttentionCall, T
     return AttentionCall(query=query, key=key, kind=kind, mask=mask, bias=bias, q_start=0), value
 
 
-def multi_head_output(given: dict[str, Any], call: AttentionCall, value: Tensor) -> Any:
-    """Finish one call from its attention: project the output, average the weights if they were asked for."""
-    dropout_p = given["dropout_p"] if given["training"] else 0.0
+def multi_head_context(given: dict[str, Any], call: AttentionCall, value: Tensor) -> Tensor:
+    """What the heads put out, [batch, heads, q, head_dim]."""
+    return Session.output(call, value, given["dropout_p"] if given["training"] else 0.0)
+
+
+def multi_head_output(given: dict[str, Any], call: AttentionCall, context: Tensor) -> Any:
+    """Finish one call from what its heads put out: project it, average the weights if they were asked for."""
     batch, _, q_len, _ = call.query.shape
-    context = Session.output(call, value, dropout_p).permute(2, 0, 1, 3).reshape(q_len, batch, -1)
-    output = functional.linear(context, given["out_proj_weight"], given["out_proj_bias"])
+    merged = context.permute(2, 0, 1, 3).reshape(q_len, batch, -1)
+    output = functional.linear(merged, given["out_proj_weight"], given["out_proj_bias"])
     unbatched = given["query"].dim() == 2
     output = output[:, 0] if unbatched else output
     if not given["need_weights"]:
@@ -61,6 +65,15 @@ def multi_head_output(given: dict[str, Any], call: AttentionCall, value: Tensor)
     matrix = weights(call.query, call.key, **call.options()).to(output.dtype)
     matrix = matrix.mean(1) if given["average_attn_weights"] else matrix
     return output, matrix[0] if unbatched else matrix
+
+
+def without_columns(weight: Tensor, silenced: tuple[int, ...], heads: int) -> Tensor:
+    """The output projection without the columns that read silenced heads: the same as zeros from these heads."""
+    if not silenced:
+        return weight
+    head_dim = weight.shape[1] // heads
+    columns = [column for head in silenced for column in range(head * head_dim, (head + 1) * head_dim)]
+    return weight.index_fill(1, torch.tensor(columns, device=weight.device), 0)
 
 
 def _and(mask: Mask | Tensor | None, tensor: Tensor) -> Mask | Tensor:

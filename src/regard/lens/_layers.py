@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.lens._call import AttentionCall, Kind
+from regard.lens._call import AttentionCall, Kind, layer_number
 from regard.ops import Observation
 
 
@@ -48,8 +47,7 @@ class Layer:
     @property
     def number(self) -> int | None:
         """The first number in the name, which models use to count their layers; None when there is none."""
-        found = re.search(r"(?:^|\.)(\d+)(?:\.|$)", self.name)
-        return int(found.group(1)) if found else None
+        return layer_number(self.name)
 
     @property
     def q_positions(self) -> Int[Tensor, "1 q"]:

@@ -5,28 +5,65 @@ The output of the model is untouched: nothing is asked of the module that it doe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regard.errors import UnsupportedError, message
 from regard.lens._attention_like import is_attention_like
 from regard.lens._call import AttentionCall, kind_of
 from regard.lens._frames import Frame, in_backward
 from regard.lens._session import Session
+from regard.lens.changes import Changed
+from regard.ops import weights
 
 _HEAD_COUNTS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead", "heads")
 
 
 def note_softmax(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Keep the logits of a softmax over keys until the attention module that computes it has ended."""
-    logits = args[0] if args else kwargs.get("input", kwargs.get("self"))
+    logits = _logits(args, kwargs)
     dim = args[1] if len(args) > 1 else kwargs.get("dim")
     frame = _attention_frame(session)
     if frame is None or not isinstance(logits, Tensor) or dim is None or logits.dim() < 3:
         return
     if dim in (-1, logits.dim() - 1):
         frame.softmaxes.append(logits.detach())
+
+
+def changed_softmax(sessions: Sequence[Session], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """The weights that a module gets of its softmax, after the changes that mean it.
+
+    Args:
+        sessions: Whose model is running; each has noted the softmax.
+        args: Of the softmax.
+        kwargs: Of the softmax.
+        result: What it returned.
+
+    Raises:
+        UnsupportedError: the module computes several softmaxes, none of them over all keys.
+    """
+    frames = [(session, frame) for session in sessions if (frame := _attention_frame(session)) is not None]
+    if not any(session.is_changed(frame.name) for session, frame in frames) or not frames[0][1].softmaxes:
+        return result
+    frame = frames[0][1]
+    if len(frame.softmaxes) > 1:
+        problem = f"{frame.name} cannot be changed: it computes several softmaxes per call, none of them over all keys."
+        raise UnsupportedError(message("watch", problem))
+    logits = _by_head(_logits(args, kwargs), frame.module)
+    if logits is None:
+        return result
+    found = Changed(_call(logits, frame.name))
+    for session, each in frames:
+        found = session.change(each.module, found)
+    weighed = result.reshape(logits.shape)
+    for _, each in frames:
+        each.changed = found
+    if found.recomputed:
+        weighed = weights(found.call.query, found.call.key, **found.call.options()).to(result.dtype)
+    return found.without_silenced(weighed, dim=1).reshape(result.shape)
 
 
 def finish_softmax(session: Session, frame: Frame) -> None:
@@ -46,7 +83,11 @@ def finish_softmax(session: Session, frame: Frame) -> None:
             module, f"its own softmax over {logits.shape[-1]} keys is beyond eager_limit={session.eager_limit}"
         )
     else:
-        session.record(module, _call(logits, frame.name), via="softmax")
+        session.record(module, frame.changed or Changed(_call(logits, frame.name)), via="softmax")
+
+
+def _logits(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return args[0] if args else kwargs.get("input", kwargs.get("self"))
 
 
 def _attention_frame(session: Session) -> Frame | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 import regard
+from regard.lens._call import stack_of
 from regard.lens._coverage import coverage
 from regard.lens._layers import AttentionStep, Layer
 from regard.lens._session import Session
@@ -190,13 +190,13 @@ def sequence_names(layers: Sequence[Layer], sequences: Sequence[Sequence[TokenSe
     the one sequence, except a stack of another length (the image tower of a text model), which is named after itself.
     """
     given = sequences[0] if sequences else ()
-    targets = {_stack(layer.name) for layer in layers if layer.kind == "cross"}
+    targets = {stack_of(layer.name) for layer in layers if layer.kind == "cross"}
     source, target = (given[0].name, given[-1].name) if len(given) > 1 else ("source", "target")
     single = given[0].name if given else "input"
-    stacks = [*dict.fromkeys(_stack(layer.name) for layer in layers)]
+    stacks = [*dict.fromkeys(stack_of(layer.name) for layer in layers)]
     names = {}
     for layer in layers:
-        stack = _stack(layer.name)
+        stack = stack_of(layer.name)
         if layer.kind == "cross":
             names[id(layer)] = target, source
         elif targets:
@@ -205,8 +205,3 @@ def sequence_names(layers: Sequence[Layer], sequences: Sequence[Sequence[TokenSe
             fits = layer.kv_end <= len(given[0].tokens) if given else stack == stacks[-1]
             names[id(layer)] = (single, single) if fits or len(stacks) == 1 else (stack, stack)
     return names
-
-
-def _stack(name: str) -> str:
-    """The part of a module's name before its layer number."""
-    return re.split(r"(?:^|\.)\d+(?:\.|$)", name)[0]

@@ -19,9 +19,21 @@ from torch import Tensor, nn
 from regard.lens._call import AttentionCall
 from regard.lens._frames import quiet
 from regard.lens._session import Session
+from regard.lens.changes import Changed
+from regard.lens.kept import Output
 from regard.ops import Mask
 
-__all__ = ["Adapter", "AttentionCall", "KnownMask", "Session", "adapters_for", "quiet", "register_adapter"]
+__all__ = [
+    "Adapter",
+    "AttentionCall",
+    "Changed",
+    "KnownMask",
+    "Output",
+    "Session",
+    "adapters_for",
+    "quiet",
+    "register_adapter",
+]
 
 
 @dataclass(frozen=True, eq=False)

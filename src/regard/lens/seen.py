@@ -12,6 +12,7 @@ from regard.lens._layers import Layer
 from regard.lens._lengths import check_lengths
 from regard.lens._recording import recording_of
 from regard.lens._session import Session
+from regard.lens.kept import KeptCall
 from regard.records import Coverage, Recording, Sequence, Token
 
 
@@ -59,6 +60,21 @@ class Seen:
             )
         names = ", ".join(dict.fromkeys(layer.name for layer in self._session.layers)) or "none"
         raise KeyError(f"no layer {name!r}; seen were: {names}")
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the watch was told to keep queries, keys and values."""
+        return self._session.keep
+
+    @property
+    def followed_beams(self) -> bool:
+        """Whether a beam search moved the hypotheses, so that the batch rows of kept calls are those of its slots."""
+        return self._session.beams
+
+    @property
+    def calls(self) -> list[KeptCall]:
+        """Every kept call, in the order they were made; none without ``keep=True``."""
+        return list(self._session.kept)
 
     @property
     def coverage(self) -> tuple[Coverage, ...]:

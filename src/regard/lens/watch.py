@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -14,11 +15,13 @@ from torch import nn
 
 from regard.errors import ConfigError, all_problems, message, must_be
 from regard.lens._attention_like import attention_modules
+from regard.lens._call import layer_number
 from regard.lens._frames import Frame, hook_every_module
 from regard.lens._functional import listen, unlisten
 from regard.lens._own_softmax import finish_softmax
 from regard.lens._session import Serve, Session
 from regard.lens.adapters import adapters_for
+from regard.lens.changes import Change
 from regard.lens.seen import Seen
 from regard.ops import Probe
 
@@ -32,8 +35,10 @@ def watch(
     serve: Serve = "model",
     modules: str | None = None,
     eager_limit: int = 2048,
+    changes: Sequence[Change] = (),
+    keep: bool = False,
 ) -> AbstractContextManager[Seen]:
-    """Look into every attention call a model makes inside the ``with``, without changing what it computes.
+    """Look into every attention call a model makes inside the ``with``; it computes what it computes, or what you say.
 
     Args:
         model: Any module: transformers, timm, ``nn.Transformer``, your own.
@@ -42,13 +47,18 @@ def watch(
             beside it. "regard": regard computes the output too, so that fused kernels and dense masks are not needed.
         modules: Regular expression; only modules whose name contains a match are probed.
         eager_limit: Longest row, in keys, that is read from a module that computes its own softmax.
+        changes: What attention is made to do instead, such as ``SilenceHeads``, ``BlockSpans`` and ``ForceWeights``:
+            the one way in which watching changes what a model computes. Calls without a change are as ever.
+        keep: Keep the queries, keys and values of every call, for explanations (``seen.calls``); with gradients the
+            model's graph lives as long as what was seen.
 
     Returns:
         A context for one ``with``. It yields what is seen, which fills while the model runs and stays afterwards.
 
     Raises:
-        ConfigError: An option that cannot work, all of them at once; ``modules`` that match no module; a context that
-            is entered again.
+        ConfigError: An option that cannot work, all of them at once; ``modules`` or a change that match no module; a
+            context that is entered again.
+        UnsupportedError: While the model runs: a module that is to be changed attends in a way that cannot be reached.
 
     Numerics:
         Values are float32 (float64 for float64 models) and detached. torch's fused fast path for
@@ -67,10 +77,12 @@ def watch(
         >>> seen.layers[0].entropy.shape
         torch.Size([1, 2, 5])
     """
-    _check(model, probes, serve, modules, eager_limit)
+    _check(model, probes, serve, modules, eager_limit, changes)
     if modules is not None:
         _check_match(model, modules)
-    return _Once(_watching(model, probes, serve, modules, eager_limit))
+    _check_changes(model, changes)
+    session = Session(model, probes, serve=serve, modules=modules, eager_limit=eager_limit, changes=changes, keep=keep)
+    return _Once(_watching(model, session))
 
 
 class _Once(AbstractContextManager[Seen]):
@@ -91,10 +103,7 @@ class _Once(AbstractContextManager[Seen]):
 
 
 @contextmanager
-def _watching(
-    model: nn.Module, probes: Sequence[Probe], serve: Serve, modules: str | None, eager_limit: int
-) -> Iterator[Seen]:
-    session = Session(model, probes, serve=serve, modules=modules, eager_limit=eager_limit)
+def _watching(model: nn.Module, session: Session) -> Iterator[Seen]:
     seen = Seen(session)
     session.adapters = adapters_for(model)
     _refuse_scripts(session, model)
@@ -122,7 +131,7 @@ def _refuse_scripts(session: Session, model: nn.Module) -> None:
             )
 
 
-def _check(model: Any, probes: Any, serve: Any, modules: Any, eager_limit: Any) -> None:
+def _check(model: Any, probes: Any, serve: Any, modules: Any, eager_limit: Any, changes: Any = ()) -> None:
     problems = []
     if not isinstance(probes, Iterable):
         problems.append(must_be("probes", "a sequence of regard.ops probes", f"a {type(probes).__name__}"))
@@ -145,8 +154,25 @@ def _check(model: Any, probes: Any, serve: Any, modules: Any, eager_limit: Any) 
             problems.append(must_be("modules", "a regular expression", f"{modules!r} ({problem})"))
     if not isinstance(eager_limit, int) or eager_limit < 0:
         problems.append(must_be("eager_limit", "a number of keys, 0 or more", repr(eager_limit)))
+    if not isinstance(changes, Iterable) or not all(isinstance(change, Change) for change in changes):
+        found = f"a {type(changes).__name__}" if not isinstance(changes, Iterable) else "of something else"
+        expected = "a sequence of changes (SilenceHeads, BlockSpans, ForceWeights)"
+        problems.append(must_be("changes", expected, found))
     if problems:
         raise all_problems("watch", problems)
+
+
+def _check_changes(model: nn.Module, changes: Sequence[Change]) -> None:
+    """Refuse a change that means no attention module at all."""
+    known = [*attention_modules(model)]
+    for change in changes:
+        if change.modules is not None:
+            _check_match(model, change.modules)
+        if not any(change.names(name) for name, _ in model.named_modules()):
+            numbers = sorted({number for name in known if (number := layer_number(name)) is not None})
+            there = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
+            problem = f"`layers` of {type(change).__name__} must name layers of the model ({there}), but is"
+            raise ConfigError(message("watch", f"{problem} {change.layers}."))
 
 
 def _check_match(model: nn.Module, modules: str) -> None:
@@ -172,7 +198,7 @@ def _begin(session: Session, module: nn.Module) -> None:
     session.called.add(name)
     if session.frames.top is None:
         listen(session)
-    session.frames.push(Frame(module, name))
+    session.frames.push(Frame(module, name, handled=sys.exc_info()[1]))
 
 
 def _end(session: Session, module: nn.Module) -> None:
@@ -181,6 +207,8 @@ def _end(session: Session, module: nn.Module) -> None:
         if session.frames.top is None:
             unlisten(session)
         finish_softmax(session, frame)
+        if sys.exc_info()[1] is frame.handled:  # hooks are also called for a forward that failed
+            session.check_changed(frame)
 
 
 def _abandon(session: Session) -> None:

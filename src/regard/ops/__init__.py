@@ -9,14 +9,16 @@ from regard.ops.attention import attend, explain_backend, observe, weights
 from regard.ops.biases import ALiBi
 from regard.ops.lower_mask import dense_mask, lower_mask
 from regard.ops.masks import Allowed, Blocked, Causal, Documents, Mask, Padding, Prefix, SlidingWindow, Where
-from regard.ops.measure import Observation, measure
+from regard.ops.measure import Observation, measure, weight_strips
 from regard.ops.probes import (
+    Crop,
     Distance,
     Entropy,
     FirstKeys,
     HeatMap,
     KeyMass,
     LogSumExp,
+    MatchMass,
     OffsetMass,
     Probe,
     Rows,
@@ -33,6 +35,7 @@ __all__ = [
     "Allowed",
     "Blocked",
     "Causal",
+    "Crop",
     "Distance",
     "Documents",
     "Entropy",
@@ -43,6 +46,7 @@ __all__ = [
     "KeyMass",
     "LogSumExp",
     "Mask",
+    "MatchMass",
     "Observation",
     "OffsetMass",
     "Padding",
@@ -68,5 +72,6 @@ __all__ = [
     "native_isa",
     "native_problems",
     "observe",
+    "weight_strips",
     "weights",
 ]

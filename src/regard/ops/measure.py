@@ -232,6 +232,62 @@ def _show_strips(call: Call, seen: Observation, answered: Container[str], lse: T
             seen.update(strip, names=names)
 
 
+def weight_strips(
+    query: Float[Tensor, "batch num_heads q_len head_dim"],
+    key: Float[Tensor, "batch num_kv_heads kv_len head_dim"],
+    *,
+    mask: masks.Mask | Tensor | None = None,
+    bias: ALiBi | Tensor | None = None,
+    scale: float | None = None,
+    logit_softcap: float | None = None,
+    sinks: Tensor | None = None,
+    q_start: QStart = "end",
+    kv_start: int = 0,
+) -> Iterator[Strip]:
+    """The weight matrix some whole rows at a time, each strip as wide as the keys that any of its rows may see.
+
+    Args:
+        query: As for ``attend``, and so are all others.
+        key: As for ``attend``.
+        mask: As for ``attend``.
+        bias: As for ``attend``.
+        scale: As for ``attend``.
+        logit_softcap: As for ``attend``.
+        sinks: As for ``attend``.
+        q_start: As for ``attend``.
+        kv_start: As for ``attend``.
+
+    Yields:
+        Strips in order of the query index; detached. Their tensors may be overwritten when the next one is asked for.
+
+    Raises:
+        ShapeError, DTypeError, ConfigError, UnsupportedError: as ``attend``.
+
+    Cost:
+        One product of queries and keys; extra memory linear in the lengths.
+    """
+    call = make_call(
+        "weight_strips",
+        query,
+        key,
+        None,
+        mask=mask,
+        bias=bias,
+        scale=scale,
+        logit_softcap=logit_softcap,
+        sinks=sinks,
+        q_start=q_start,
+        kv_start=kv_start,
+    )
+    walk = strips(call.with_dense_bias())
+    while True:  # the consumer runs between the strips, with its own settings
+        with torch.no_grad(), torch.autocast(call.query.device.type, enabled=False):
+            strip = next(walk, None)
+        if strip is None:
+            return
+        yield strip
+
+
 def strips(call: Call, *, lse: Tensor | None = None) -> Iterator[Strip]:
     """The weight matrix of a call as strips, in order of the query index."""
     geometry = call.geometry

@@ -22,7 +22,9 @@ _AXES: dict[str, dict[str, str]] = {
     "TopK": {".indices": "bhq?", ".weights": "bhq?", ".rest": "bhq"},
     "OffsetMass": {"": "bhq?"},
     "SpanMass": {"": "bhrs"},
+    "MatchMass": {"": "bhq"},
     "KeyMass": {"": "bhk"},
+    "Crop": {"": "bh??"},
     "HeatMap": {"": "bh??"},
     "Rows": {"": "bh?k", ".indices": "?"},
 }

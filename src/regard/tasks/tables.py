@@ -13,7 +13,7 @@ from jaxtyping import Float64
 from regard import records
 from regard.lens import watch
 from regard.ops import SpanMass
-from regard.text import split_words
+from regard.text import spans_of
 
 MEAN = "a mean over heads and layers"
 
@@ -32,29 +32,12 @@ class WordTokens:
 
 
 def words_of(sequence: records.Sequence) -> list[WordTokens]:
-    """The words of a sequence, as ``split_words`` finds them; words that share a token are one.
+    """The words of a sequence that tokens hold, without white space; words that share a token are one.
 
     Args:
         sequence: Tokens with the bytes they came from. Special tokens belong to no word.
     """
-    starts = np.array([token.start for token in sequence.tokens])
-    ends = np.array([token.end for token in sequence.tokens])
-    found, end = list[list[int]](), 0  # first byte, the byte after the last, first token, the token after the last
-    for piece in split_words(sequence.text):
-        end += _bytes(piece)
-        begin = end - _bytes(piece.lstrip())
-        tokens = np.flatnonzero((starts < end) & (ends > begin))
-        if begin == end or not len(tokens):
-            continue
-        if found and tokens[0] < found[-1][3]:
-            found[-1][1], found[-1][3] = end, int(tokens[-1]) + 1
-        else:
-            found.append([begin, end, int(tokens[0]), int(tokens[-1]) + 1])
-    content = sequence.text.encode("utf-8", "surrogatepass")
-    return [
-        WordTokens(content[begin:end].decode("utf-8", "surrogatepass").strip(), range(first, stop))
-        for begin, end, first, stop in found
-    ]
+    return [WordTokens(span.label, span.tokens) for span in spans_of(sequence) if span.label and span.tokens]
 
 
 def word_table(
@@ -116,7 +99,3 @@ def named_table(
         values=values,
         chosen=tuple(chosen),
     )
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))

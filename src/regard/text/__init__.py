@@ -14,6 +14,11 @@ from regard.text.images import read_labelled_images as read_labelled_images
 from regard.text.joining import joined as joined
 from regard.text.labelled import Labelled as Labelled
 from regard.text.labelled import read_labelled as read_labelled
+from regard.text.levels import Level as Level
+from regard.text.levels import TextSpan as TextSpan
+from regard.text.levels import find_span as find_span
+from regard.text.levels import spans_of as spans_of
+from regard.text.levels import token_ranges as token_ranges
 from regard.text.options import ReadOptions as ReadOptions
 from regard.text.pairs import TextPair as TextPair
 from regard.text.pairs import read_pairs as read_pairs
@@ -44,13 +49,16 @@ __all__ = [
     "Labelled",
     "LabelledImage",
     "LengthBuckets",
+    "Level",
     "Overlap",
     "Place",
     "Question",
     "ReadOptions",
     "TextPair",
+    "TextSpan",
     "Tokenized",
     "continuation",
+    "find_span",
     "joined",
     "linked",
     "overlap",
@@ -65,8 +73,10 @@ __all__ = [
     "read_texts",
     "same_input",
     "sentences",
+    "spans_of",
     "split",
     "split_words",
+    "token_ranges",
     "tokenize",
     "tokens_of",
     "train_tokenizer",

@@ -28,6 +28,10 @@ PROBES = [
     probes.HeatMap(100, 37, length=512),
     probes.Rows(),
     probes.Rows([3, 0, 7, 500]),
+    probes.Crop((2, 9), (0, 6)),
+    probes.Crop((0, 300), (4, 4)),
+    probes.MatchMass([place % 3 for place in range(400)]),
+    probes.MatchMass([place % 5 for place in range(90)], [-1, *(place % 5 for place in range(300))], before_only=True),
 ]
 
 

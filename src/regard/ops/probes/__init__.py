@@ -3,15 +3,18 @@
 from regard.ops.probes._base import Kind, Probe, State
 from regard.ops.probes._row import RowProbe
 from regard.ops.probes.check import check_probe
+from regard.ops.probes.crop import Crop
 from regard.ops.probes.heat_map import HeatMap
 from regard.ops.probes.key_mass import KeyMass
 from regard.ops.probes.masses import FirstKeys, OffsetMass
+from regard.ops.probes.match_mass import MatchMass
 from regard.ops.probes.row_statistics import Distance, Entropy, LogSumExp, SinkShare
 from regard.ops.probes.rows import Rows
 from regard.ops.probes.span_mass import SpanMass
 from regard.ops.probes.top_k import TopK, TopKValue
 
 __all__ = [
+    "Crop",
     "Distance",
     "Entropy",
     "FirstKeys",
@@ -19,6 +22,7 @@ __all__ = [
     "KeyMass",
     "Kind",
     "LogSumExp",
+    "MatchMass",
     "OffsetMass",
     "Probe",
     "RowProbe",

@@ -11,6 +11,7 @@ from regard.errors import all_problems, must_be
 from regard.ops._strip import LARGEST_POSITION
 
 Span = tuple[int, int]
+_SHOWN = 80
 
 
 class Arguments:
@@ -44,6 +45,31 @@ class Arguments:
             self._problems.append(must_be(argument, "integers that all differ", repr(value)))
         else:
             object.__setattr__(self._probe, argument, tuple(numbers))
+
+    def ids(self, argument: str) -> None:
+        """The argument must be an iterable of integers, which may repeat; it becomes a tuple."""
+        value = getattr(self._probe, argument)
+        numbers = [_integer(item) for item in _items(value)]
+        if not numbers or None in numbers:
+            expected = f"one or more integers{_limit(*_items(value))}"
+            self._problems.append(must_be(argument, expected, _shortened(value)))
+        else:
+            object.__setattr__(self._probe, argument, tuple(numbers))
+
+    def flag(self, argument: str) -> None:
+        """The argument must be True or False."""
+        value = getattr(self._probe, argument)
+        if not isinstance(value, bool):
+            self._problems.append(must_be(argument, "True or False", repr(value)))
+
+    def span(self, argument: str) -> None:
+        """The argument must be (start, stop) with 0 ≤ start ≤ stop; it becomes a tuple."""
+        value = getattr(self._probe, argument)
+        pair = tuple(_integer(item) for item in _items(value))
+        if len(pair) != 2 or None in pair or not 0 <= pair[0] <= pair[1]:  # type: ignore[operator]
+            self._problems.append(must_be(argument, "a range (start, stop) with 0 ≤ start ≤ stop", repr(value)))
+        else:
+            object.__setattr__(self._probe, argument, pair)
 
     def spans(self, argument: str) -> None:
         """The argument must be an iterable of (start, stop) with 0 ≤ start ≤ stop; it becomes a tuple of tuples."""
@@ -85,6 +111,11 @@ def _limit(*values: object) -> str:
     """What to say of integers that no position can be."""
     too_large = any(isinstance(value, int) and abs(value) > LARGEST_POSITION for value in values)
     return " of at most 2^30 in size" if too_large else ""
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _items(value: object) -> list[object]:
