@@ -66,8 +66,10 @@ def spans_of(sequence: records.Sequence, level: Level = "word") -> tuple[TextSpa
         >>> from regard.records import Sequence, Token
         >>> from regard.text import spans_of
         >>> tokens = (Token("[CLS]", -1, -1, special=True), Token("the", 0, 3), Token("bank", 4, 8))
-        >>> [(span.label, span.tokens) for span in spans_of(Sequence("input", "the bank", tokens))]
-        [('the', range(1, 2)), ('bank', range(2, 3))]
+        >>> for span in spans_of(Sequence("input", "the bank", tokens)):
+        ...     print(span.label, span.tokens.start, span.tokens.stop)
+        the 1 2
+        bank 2 3
     """
     if level not in _CUT:
         expected = ", ".join(f'"{name}"' for name in _CUT)
