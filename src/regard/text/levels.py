@@ -46,10 +46,11 @@ _CUT: dict[Level, Callable[[str], Iterable[str]]] = {
 def spans_of(sequence: records.Sequence, level: Level = "word") -> tuple[TextSpan, ...]:
     """A text as stretches of one level.
 
-    A token belongs to the stretch that it holds bytes of. Where it holds bytes of two (a piece with the space before
-    the next word, the middle of 中 between two pieces), the two are one stretch; so tokens are never counted twice and
-    never split. White space that no token holds goes to the stretch behind it, or before it at the end; other text that
-    no token holds (the model did not read it) is a stretch without tokens.
+    A token belongs to the stretch that it holds bytes of. Where it holds bytes of two (two short words, the middle of
+    中 between two pieces), the two are one stretch; so tokens are never counted twice and never split. White space
+    stands before a word; where a token holds it with the end of the word before, it goes by the token. White space that
+    no token holds goes to the stretch behind it, or before it at the end; other text that no token holds (the model did
+    not read it) is a stretch without tokens.
 
     Args:
         sequence: A text and its tokens, with the bytes they came from. Special tokens belong to no stretch.
@@ -80,7 +81,9 @@ def spans_of(sequence: records.Sequence, level: Level = "word") -> tuple[TextSpa
     for piece in _CUT[level](sequence.text):
         begin, end = end, end + len(piece.encode("utf-8", "surrogatepass"))
         inner = begin + len(piece[: len(piece) - len(piece.lstrip())].encode("utf-8", "surrogatepass"))
-        tokens = holding.between(inner if inner < end else begin, end)
+        tokens, taken = holding.between(begin, end), found[-1].tokens.stop if found else 0
+        if tokens and tokens.start < taken and (inner == end or holding.between(inner, end).start >= taken):
+            tokens = range(taken, max(tokens.stop, taken))  # all that the two have in common is white space
         waiting += piece
         if not tokens and not piece.strip():
             continue
