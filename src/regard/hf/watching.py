@@ -23,7 +23,7 @@ from regard.hf.attention import NAME, dense_weights, is_cross, options_of, place
 from regard.hf.beams import BeamFollower
 from regard.hf.lazy_mask import LazyMask, MaskRule
 from regard.hf.mask_book import MaskBook
-from regard.lens.adapters import Adapter, AttentionCall, Changed, KnownMask, Output, Session, quiet
+from regard.lens.adapters import Adapter, AttentionCall, KnownMask, Output, Session, changed_by, quiet
 
 AttentionFunction = Callable[..., tuple[Tensor, Any]]
 _UPPER_LEFT = ("sdpa",)
@@ -140,7 +140,7 @@ class TransformersAdapter(Adapter):
         except Error as problem:
             for session in sessions:
                 session.refuse(module, str(problem).splitlines()[0])
-        changed = None if call is None else changed_by(sessions, module, Changed(call))
+        changed = None if call is None else changed_by([(session, module) for session in sessions], call)
         served = any(session.serve == "regard" and session.wants(module) for session in sessions)
         if changed is not None and (changed.recomputed or served):
             call = changed.call
@@ -157,8 +157,8 @@ class TransformersAdapter(Adapter):
             return result
         output = changed.without_silenced(result[0], dim=2)
         self._beams.latest(module)
+        seen = value[:, :, : changed.call.key.shape[2]]
         for session in sessions:
-            seen = value[:, :, : changed.call.key.shape[2]]
             session.record(module, changed, via="interface", value=seen, output=Output(output, 2))
         return output, result[1]
 
@@ -208,13 +208,6 @@ class TransformersAdapter(Adapter):
             return self._book.find(attention_mask)
         config = getattr(module, "config", None)
         return self._book.find_left_out(config, query.shape[0], query.shape[2], key.shape[2], causal=causal)
-
-
-def changed_by(sessions: list[Session], module: nn.Module, found: Changed) -> Changed:
-    """What becomes of a call by the changes of all sessions."""
-    for session in sessions:
-        found = session.change(module, found)
-    return found
 
 
 def _assumed(implementation: str | None, *, causal: bool) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.ops import ALiBi, Mask
+from regard.ops.biases import blocks
 
 Kind = Literal["self", "cross"]
-_BLOCKING = -3.38e38  # a bias at or below it blocks
 _CROSS = re.compile(r"cross|encoder_attn|encdec|multihead_attn", re.IGNORECASE)
 
 
@@ -75,10 +75,8 @@ def what_blocks(bias: ALiBi | Tensor | None) -> Float[Tensor, "batch_or_1 heads_
     """What a bias blocks, as −inf, without what it adds; None where it blocks nothing by its kind."""
     if not isinstance(bias, Tensor):
         return None
-    lowest = max(_BLOCKING, torch.finfo(bias.dtype).min)
-    return torch.zeros_like(bias, dtype=torch.promote_types(bias.dtype, torch.float32)).masked_fill(
-        bias <= lowest, -torch.inf
-    )
+    nothing = torch.zeros_like(bias, dtype=torch.promote_types(bias.dtype, torch.float32))
+    return nothing.masked_fill(blocks(bias), -torch.inf)
 
 
 def layer_number(name: str) -> int | None:

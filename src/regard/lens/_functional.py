@@ -16,7 +16,7 @@ from regard.lens._call import AttentionCall, Kind, kind_of
 from regard.lens._frames import Frame, is_quiet, quiet
 from regard.lens._heads import multi_head_call, multi_head_context, multi_head_output, without_columns
 from regard.lens._own_softmax import changed_softmax, note_softmax
-from regard.lens._session import Session
+from regard.lens._session import Session, changed_by
 from regard.lens.changes import Changed
 from regard.lens.kept import Output
 from regard.ops import Causal, Documents, Mask, SlidingWindow, Where, attend, weights
@@ -94,11 +94,7 @@ def _serves(watchers: list[_Watcher]) -> bool:
 
 
 def _changed(watchers: list[_Watcher], call: AttentionCall) -> Changed:
-    """What becomes of a call by the changes of all sessions."""
-    found = Changed(call)
-    for session, frame in watchers:
-        found = session.change(frame.module, found)
-    return found
+    return changed_by([(session, frame.module) for session, frame in watchers], call)
 
 
 def _record(

@@ -15,7 +15,7 @@ from regard.errors import UnsupportedError, message
 from regard.lens._attention_like import is_attention_like
 from regard.lens._call import AttentionCall, kind_of
 from regard.lens._frames import Frame, in_backward
-from regard.lens._session import Session
+from regard.lens._session import Session, changed_by
 from regard.lens.changes import Changed
 from regard.ops import weights
 
@@ -55,9 +55,7 @@ def changed_softmax(sessions: Sequence[Session], args: tuple[Any, ...], kwargs: 
     logits = _by_head(_logits(args, kwargs), frame.module)
     if logits is None:
         return result
-    found = Changed(_call(logits, frame.name))
-    for session, each in frames:
-        found = session.change(each.module, found)
+    found = changed_by([(session, each.module) for session, each in frames], _call(logits, frame.name))
     weighed = result.reshape(logits.shape)
     for _, each in frames:
         each.changed = found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -268,6 +268,14 @@ class Session:
         same.append(layer)
         self.layers.append(layer)
         return layer
+
+
+def changed_by(watchers: Iterable[tuple[Session, nn.Module]], call: AttentionCall) -> Changed:
+    """What becomes of a call by the changes of all sessions, each with the module that it takes for the caller."""
+    found = Changed(call)
+    for session, module in watchers:
+        found = session.change(module, found)
+    return found
 
 
 def _ancestors(name: str) -> list[str]:

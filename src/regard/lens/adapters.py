@@ -18,19 +18,18 @@ from torch import Tensor, nn
 
 from regard.lens._call import AttentionCall
 from regard.lens._frames import quiet
-from regard.lens._session import Session
-from regard.lens.changes import Changed
+from regard.lens._session import Session, changed_by
 from regard.lens.kept import Output
 from regard.ops import Mask
 
 __all__ = [
     "Adapter",
     "AttentionCall",
-    "Changed",
     "KnownMask",
     "Output",
     "Session",
     "adapters_for",
+    "changed_by",
     "quiet",
     "register_adapter",
 ]

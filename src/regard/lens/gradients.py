@@ -70,8 +70,7 @@ class GradientAttention:
         """Positions of queries, positions of keys, and the products between them, some rows at a time."""
         for call, gradient in zip(self.layer.calls, self.gradients, strict=True):
             for strip in call.strips():
-                queries = slice(call.q_start + strip.rows.start, call.q_start + strip.rows.stop)
-                keys = slice(call.call.kv_start + strip.keys.start, call.call.kv_start + strip.keys.stop)
+                queries, keys = call.places(strip)
                 yield queries, keys, _product(call, gradient, strip)
 
 

@@ -95,6 +95,12 @@ class KeptCall:
         call = self.call
         yield from weight_strips(call.query, call.key, **call.options())
 
+    def places(self, strip: Strip) -> tuple[slice, slice]:
+        """The absolute positions of the queries and of the keys of a strip."""
+        q_start, kv_start = self.q_start, self.call.kv_start
+        queries = slice(q_start + strip.rows.start, q_start + strip.rows.stop)
+        return queries, slice(kv_start + strip.keys.start, kv_start + strip.keys.stop)
+
     def rows(self, positions: Sequence[int]) -> Float[Tensor, "batch heads rows kv"]:
         """The weights of queries at these absolute positions, which the call must have."""
         found: Tensor = measure(self.call.query, self.call.key, [Rows(positions)], **self.call.options()).rows

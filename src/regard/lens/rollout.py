@@ -80,8 +80,7 @@ def mixing(layer: KeptLayer, residual: float) -> Iterator[tuple[slice, slice, Te
     """
     for call in layer.calls:
         for strip in call.strips():
-            queries = slice(call.q_start + strip.rows.start, call.q_start + strip.rows.stop)
-            keys = slice(call.call.kv_start + strip.keys.start, call.call.kv_start + strip.keys.stop)
+            queries, keys = call.places(strip)
             weights = strip.weights.double().mean(1)
             total = residual + (1 - residual) * weights.sum(-1)
             share = torch.where(total > 0, 1 / total, 0)

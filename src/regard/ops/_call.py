@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.ops._lower import Lowered, ends
 from regard.ops._strip import Geometry, statistics_dtype
-from regard.ops.biases import ALiBi
+from regard.ops.biases import ALiBi, blocks
 
 QStart = Literal["end", "start"] | int | Tensor
 """Where query 0 sits: "end" (queries are the last positions), "start", a number, or one number per batch row."""
@@ -93,16 +93,6 @@ def cut(tensor: Tensor, rows: slice, keys: slice) -> Tensor:
     """Take a tile of a tensor of four dimensions, leaving axes of size 1 to broadcast."""
     tensor = tensor[:, :, rows] if tensor.shape[2] > 1 else tensor
     return tensor[..., keys] if tensor.shape[3] > 1 else tensor
-
-
-BLOCKING = -3.38e38
-"""A bias at or below this blocks. It lies above the lowest float32 and bfloat16, which people write for −inf."""
-
-
-def blocks(bias: Tensor) -> Bool[Tensor, "..."]:
-    """Where a bias blocks: −inf, anything ≤ −3.38e38, or the lowest value of its own dtype."""
-    threshold = max(BLOCKING, torch.finfo(bias.dtype).min)
-    return bias <= threshold
 
 
 def is_finite(tensor: Tensor) -> bool:

@@ -5,12 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from regard.errors import DTypeError, ShapeError, message, must_be
 from regard.ops._strip import Geometry
+
+BLOCKING = -3.38e38
+"""A bias at or below this blocks. It lies above the lowest float32 and bfloat16, which people write for −inf."""
+
+
+def blocks(bias: Tensor) -> Bool[Tensor, "..."]:
+    """Where a bias blocks: −inf, anything ≤ −3.38e38, or the lowest value of its own dtype."""
+    threshold = max(BLOCKING, torch.finfo(bias.dtype).min)
+    return bias <= threshold
 
 
 @dataclass(frozen=True, eq=False)

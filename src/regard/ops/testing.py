@@ -24,9 +24,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.errors import UnsupportedError
-from regard.ops._call import BLOCKING
 from regard.ops._contract import Scene, scenes
 from regard.ops.attention import attend
+from regard.ops.biases import BLOCKING
 
 __all__ = ["Budget", "ContractReport", "check_backend", "dense_attention", "error_budget"]
 

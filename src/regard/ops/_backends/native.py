@@ -13,8 +13,9 @@ from torch.autograd import forward_ad
 
 from regard.ops._backends import native_library
 from regard.ops._backends.native_library import CBias, CCall, CGradients, CMask, CProbe, CTensor
-from regard.ops._call import BLOCKING, Call
+from regard.ops._call import Call
 from regard.ops._key_ranges import key_ranges
+from regard.ops.biases import BLOCKING
 from regard.ops.probes._fused import Answer, Asked, Question
 from regard.ops.transforms import in_transform
 

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.ops._call import Call, blocks, is_finite
+from regard.ops._call import Call, is_finite
+from regard.ops.biases import blocks
 from regard.records.mask_program import Op
 
 ALL = slice(None)
