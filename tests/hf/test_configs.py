@@ -67,8 +67,8 @@ def test_generate_sees_no_padding_in_a_source(beams: int) -> None:
     write = model.write
     model.write = lambda target, memory, real, **rest: seen.append(real) or write(target, memory, real, **rest)
     model.generate(source, max_new_tokens=2, num_beams=beams)
-    assert torch.equal(seen[0], (source != 0).repeat_interleave(beams, dim=0))
-    assert torch.equal(seen[1], seen[0])
+    assert torch.equal(seen[0], source != 0), "a source is read once for all beams"
+    assert torch.equal(seen[1], (source != 0).repeat_interleave(beams, dim=0))
 
 
 def test_a_source_that_was_read_knows_its_padding() -> None:

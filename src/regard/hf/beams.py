@@ -30,6 +30,14 @@ class _Search:
     keep: Tensor | None = None
 
 
+_listening: list[BeamFollower] = []
+
+
+def is_followed() -> bool:
+    """Whether a watch is open: it follows the searches of transformers, and those alone."""
+    return bool(_listening)
+
+
 class BeamFollower:
     """Listens to beam searches and to caches being reordered.
 
@@ -48,6 +56,7 @@ class BeamFollower:
 
     def listen(self) -> None:
         """Begin to listen."""
+        _listening.append(self)
         self._replace(Cache, "reorder_cache", self._reordering)
         self._replace(GenerationMixin, "_beam_search", self._searching)
         self._replace(GenerationMixin, "_update_finished_beams", self._finishing)
@@ -57,6 +66,7 @@ class BeamFollower:
         for owner, name, original in self._originals:
             setattr(owner, name, original)
         self._originals.clear()
+        _listening.remove(self)
 
     def _replace(self, owner: type, name: str, wrap: Callable[[Any], Any]) -> None:
         # _beam_search and _update_finished_beams are not public; without them only running hypotheses are followed

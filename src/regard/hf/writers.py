@@ -12,6 +12,8 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMix
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPast, Seq2SeqLMOutput
 
 from regard.errors import ConfigError, message, must_be
+from regard.hf.beam_decoding import is_plain, search
+from regard.hf.beams import is_followed
 from regard.hf.config import RegardCaptionConfig, RegardDecoderConfig, RegardSeq2SeqConfig
 from regard.hf.keywords import called_by_transformers, keep_of
 from regard.hf.kv_cache import transformers_cache
@@ -39,6 +41,27 @@ class RegardGenerationMixin(GenerationMixin):
         name = "decoder_input_ids" if self.config.is_encoder_decoder else "input_ids"
         options = {option: value for option, value in kwargs.items() if option != "is_first_iteration"}
         return {**options, name: new, "attention_mask": attention_mask, "cache": cache}
+
+    def _beam_search(
+        self,
+        input_ids: Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        synced_gpus: bool = False,
+        **model_kwargs: Any,
+    ) -> Any:
+        """Ours where only the best texts are wanted; transformers' own else, and where a watch follows its beams."""
+        asked = {
+            "logits_processor": logits_processor,
+            "stopping_criteria": stopping_criteria,
+            "generation_config": generation_config,
+            "synced_gpus": synced_gpus,
+        }
+        if not is_followed() and is_plain(**asked, inputs=model_kwargs, vocab_size=self.config.vocab_size):
+            return search(self, input_ids, generation_config, model_kwargs)
+        theirs: Any = GenerationMixin
+        return theirs._beam_search(self, input_ids, **asked, **model_kwargs)
 
 
 class RegardForCausalLM(Wrapper, RegardGenerationMixin):
