@@ -14,7 +14,7 @@ from tests.models.tiny import CLASSIFIERS, classifier, text_cnn, texts
 def test_pooling_by_hand(pooling: str) -> None:
     model, tokens = classifier(pooling), texts(1, 5)
     padded = torch.nn.functional.pad(tokens, (0, 3))
-    states, _ = model.encoder(model.embedding(tokens))
+    states, _ = model.encoder(model.embedding(tokens) * model.scale)
     states = states[0]
     match pooling:
         case "last":

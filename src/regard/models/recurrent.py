@@ -130,6 +130,7 @@ class RecurrentEncoderDecoder(nn.Module):
         need_config("RecurrentEncoderDecoder", config, RecurrentEncoderDecoderConfig)
         self.config = config
         embed_dim, hidden_dim, dropout_p = config.embed_dim, config.hidden_dim, config.dropout_p
+        self.scale = embed_dim**0.5  # of what is looked up: gates need inputs of variance 1
         self.source_embedding = nn.Embedding(config.source_vocab_size, embed_dim)
         self.target_embedding = nn.Embedding(config.vocab_size, embed_dim)
         self.dropout = Dropout(dropout_p)
@@ -154,7 +155,7 @@ class RecurrentEncoderDecoder(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw every weight anew: embeddings and logits normal with variance 1 / embed_dim."""
+        """Draw every weight anew: embeddings (which are scaled up) and logits with variance 1 / embed_dim."""
         for weight in (self.source_embedding.weight, self.output.weight, self.target_embedding.weight):
             nn.init.normal_(weight, std=self.config.embed_dim**-0.5)
         self.encoder.reset_parameters()
@@ -213,7 +214,7 @@ class RecurrentEncoderDecoder(nn.Module):
         caller, config = "RecurrentEncoderDecoder", self.config
         check_tokens(caller, "source", source, config.source_vocab_size)
         keep = find_keep(caller, "source_keep", source, source_keep, config.pad_id)
-        states, final = self.encoder(self.dropout(self.source_embedding(source)), keep)
+        states, final = self.encoder(self.dropout(self.source_embedding(source) * self.scale), keep)
         beside = tuple(_both_ends(part)[-config.decoder_layers :] for part in final)
         if isinstance(self.decoder, RecurrentEncoder):
             return beside, None
@@ -233,7 +234,7 @@ class RecurrentEncoderDecoder(nn.Module):
             Logits after each of them, the weights [batch, length, source_len] (None without attention), and the state
             to go on from.
         """
-        embedded, weights = self.dropout(self.target_embedding(target)), None
+        embedded, weights = self.dropout(self.target_embedding(target) * self.scale), None
         if memory is None:
             hidden, state = self.decoder(embedded, state=state)
             vectors = self.joined(hidden).tanh()

@@ -87,6 +87,7 @@ class RecurrentClassifier(nn.Module):
         super().__init__()
         need_config("RecurrentClassifier", config, RecurrentClassifierConfig)
         self.config = config
+        self.scale = config.embed_dim**0.5  # of what is looked up: gates need inputs of variance 1
         self.embedding = nn.Embedding(config.vocab_size, config.embed_dim)
         self.dropout = Dropout(config.dropout_p)
         self.encoder = RecurrentEncoder(
@@ -102,7 +103,7 @@ class RecurrentClassifier(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw every weight anew: embeddings normal with variance 1 / embed_dim."""
+        """Draw every weight anew: embeddings, which are scaled up, with variance 1 / embed_dim."""
         nn.init.normal_(self.embedding.weight, std=self.config.embed_dim**-0.5)
         self.encoder.reset_parameters()
         if self.config.pooling == "attention":
@@ -138,7 +139,7 @@ class RecurrentClassifier(nn.Module):
             raise UnsupportedError(message(caller, problem))
         check_tokens(caller, "tokens", tokens, config.vocab_size)
         keep = find_keep(caller, "keep", tokens, keep, config.pad_id)
-        states, final = self.encoder(self.dropout(self.embedding(tokens)), keep)
+        states, final = self.encoder(self.dropout(self.embedding(tokens) * self.scale), keep)
         pooled, weights = self._pool(states, keep, final)
         logits: Tensor = self.output(self.dropout(pooled))
         return (logits, weights) if need_weights and weights is not None else logits

@@ -84,6 +84,7 @@ class RecurrentLM(nn.Module):
         super().__init__()
         need_config("RecurrentLM", config, RecurrentLMConfig)
         self.config = config
+        self.scale = config.embed_dim**0.5  # of what is looked up: gates need inputs of variance 1
         self.embedding = nn.Embedding(config.vocab_size, config.embed_dim)
         self.dropout = Dropout(config.dropout_p)
         self.layers = RecurrentEncoder(
@@ -97,7 +98,7 @@ class RecurrentLM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw every weight anew: embeddings and logits normal with variance 1 / embed_dim."""
+        """Draw every weight anew: embeddings (which are scaled up) and logits with variance 1 / embed_dim."""
         for weight in (self.output.weight, self.embedding.weight):
             nn.init.normal_(weight, std=self.config.embed_dim**-0.5)
         nn.init.zeros_(self.output.bias)
@@ -140,7 +141,7 @@ class RecurrentLM(nn.Module):
         """
         check_tokens("RecurrentLM", "tokens", tokens, self.config.vocab_size)
         keep = find_keep("RecurrentLM", "keep", tokens, keep, self.config.pad_id)
-        states, state = self.layers(self.dropout(self.embedding(tokens)), keep, state=state)
+        states, state = self.layers(self.dropout(self.embedding(tokens) * self.scale), keep, state=state)
         return self.output(self.dropout(self.narrow(states))), state
 
     def generate(
