@@ -60,6 +60,23 @@ def test_predict_writes_the_page_of_its_attention(folder, tmp_path, capsys):
     assert "lovely" in page.read_text(encoding="utf-8")
 
 
+def test_explain(folder, tmp_path, capsys):
+    arguments = ["classify", "a lovely film", "--model", str(folder / "model"), "--explain"]
+    assert app.main(arguments) == 0
+    shown = capsys.readouterr().out
+    label = shown.split("\t")[0]
+    assert f"probability of {label}: 0." in shown
+    for name in ("relevance", "gradient x attention", "random (control)", "comprehensiveness ↑"):
+        assert name in shown
+    assert "lovely" in next(line for line in shown.splitlines() if line.startswith("  relevance"))
+    out, page = tmp_path / "said.json", tmp_path / "page.html"
+    assert app.main([*arguments, "--out", str(out), "--attention", str(page)]) == 0
+    found = json.loads(out.read_text(encoding="utf-8"))["explanation"]
+    assert found["parts"] == ["a", "lovely", "film"]
+    assert len(found["scores"]["rollout"]) == 3
+    assert page.is_file()
+
+
 def test_evaluate_prints_and_keeps_a_report(folder, tmp_path, capsys):
     out = tmp_path / "report"
     arguments = ["evaluate", "classify", "--model", str(folder / "model"), "--data", str(folder / "data.tsv")]
@@ -85,6 +102,10 @@ def test_evaluate_prints_and_keeps_a_report(folder, tmp_path, capsys):
         (["predict", "classify", "--model", "MODEL"], "there is no text; give one of them"),
         (["predict", "classify", "x", "--file", "DATA", "--model", "MODEL"], "a text and --file exclude each other"),
         (["predict", "classify", "--file", "DATA", "--model", "MODEL", "--attention", "a.html"], "shows one text, but"),
+        (
+            ["predict", "classify", "--file", "DATA", "--model", "MODEL", "--explain"],
+            "is about one text, but there",
+        ),
         (["evaluate", "classify", "--model", "MODEL", "--data", "nowhere"], "nowhere"),
     ],
 )

@@ -181,9 +181,9 @@ def test_attention_that_pools_is_seen():
     other = RegardRecurrentForSequenceClassification(RegardRecurrentEncoderConfig(**settings, pooling="mean"))
     known = task_named("classify").architectures
     assert has_attention(pooled)
-    assert check_attention(pooled, known) is None
+    assert check_attention(pooled, known, caller="observe") is None
     with pytest.raises(ConfigError, match="a model without attention has no weights to look at"):
-        check_attention(other, known)
+        check_attention(other, known, caller="observe")
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from regard.cli._explaining import explanation_lines
 from regard.cli._page import check_files, naming, write
 from regard.cli._progress import Progress
 from regard.errors import ConfigError, message
-from regard.tasks import Trained, evaluate, load, observe, predict, task_named, train
+from regard.records import Explanation
+from regard.tasks import Trained, evaluate, explain, load, observe, predict, task_named, train
 from regard.tasks.architectures import has_attention
 from regard.tasks.encoding import unknown_share
 from regard.tasks.report import report_places
@@ -81,6 +83,7 @@ def run_predict(
     out: str | None,
     writing: Mapping[str, Any],
     open_page: bool,
+    explained: bool = False,
 ) -> int:
     """Predict; see ``regard predict --help`` for the arguments."""
     kind = task_named(task)
@@ -89,20 +92,25 @@ def run_predict(
     inputs = _inputs(text, file, pair, pair_file, lines=kind.lines)
     if attention is None and open_page:
         raise ConfigError(message("predict", "--open opens the page of --attention, which is not given."))
-    if attention is not None and len(inputs) != 1:
-        raise ConfigError(message("predict", f"--attention shows one text, but there are {len(inputs)}."))
+    for option, given in (("--attention shows", attention is not None), ("--explain is about", explained)):
+        if given and len(inputs) != 1:
+            raise ConfigError(message("predict", f"{option} one text, but there are {len(inputs)}."))
     images = [text] if kind.takes == "IMAGE" else []
     check_files("predict", {"--attention": attention, "--out": out}, read=[file, pair_file, *images])
     trained = _load(task, model)
     _warn_of_unknown(trained, inputs)
+    explanation = None
+    if explained:
+        with Progress("explaining"):
+            _, explanation = explain(trained, inputs[0], **writing)
     if attention is not None:
         found, recording = observe(trained, inputs[0], **writing)
-        _tell(inputs, [found], out)
+        _tell(inputs, [found], out, explanation)
         write(recording, attention, open_page=open_page, option="--attention", command="predict")
         return 0
     with Progress("predicting"):
         said = predict(trained, inputs, **writing)
-    _tell(inputs, said, out)
+    _tell(inputs, said, out, explanation)
     return 0
 
 
@@ -121,13 +129,17 @@ def _load(task: str, model: str) -> Trained:
         return load(model, task=task)
 
 
-def _tell(inputs: Sequence[Any], said: Sequence[Any], out: str | None) -> None:
+def _tell(inputs: Sequence[Any], said: Sequence[Any], out: str | None, explanation: Explanation | None = None) -> None:
     if out is None:
         for one in said:
             print(one)
+        if explanation is not None:
+            print("", *explanation_lines(explanation), sep="\n")
         return
+    more = {} if explanation is None else {"explanation": asdict(explanation)}
     lines = [
-        json.dumps({"input": given, **asdict(one)}, ensure_ascii=False) for given, one in zip(inputs, said, strict=True)
+        json.dumps({"input": given, **asdict(one), **more}, ensure_ascii=False)
+        for given, one in zip(inputs, said, strict=True)
     ]
     with naming("--out", out, command="predict"):
         Path(out).write_text(without_lone_surrogates("\n".join(lines))[0] + "\n", encoding="utf-8")

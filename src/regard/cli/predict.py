@@ -28,6 +28,7 @@ def predict(
     longest: int | None = None,
     temperature: float | None = None,
     seed: int | None = None,
+    explain: Annotated[bool, Parameter(negative="")] = False,
     open_page: Annotated[bool, Parameter(name="--open", negative="")] = False,
 ) -> int:
     """Use a trained model on a text or an image, or on every line of a file.
@@ -62,6 +63,8 @@ def predict(
         Above 0 draws tokens by chance, the more evenly the higher it is; 0 takes the likeliest.
     seed
         Decides what is drawn by chance; 0 by default.
+    explain
+        For classify: say which words the class depends on, and how far each explanation may be trusted.
     open_page
         Open the page in a browser.
     """
@@ -86,5 +89,6 @@ def predict(
         attention=attention,
         out=out,
         writing={name: value for name, value in writing.items() if value is not None},
+        explained=explain,
         open_page=open_page,
     )

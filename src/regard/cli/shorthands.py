@@ -54,7 +54,7 @@ def _told() -> dict[str, str]:
 
 _TOLD = _told()
 translate = _shorthand("translate", *_WRITING)
-classify = _shorthand("classify", *_PAIR)
+classify = _shorthand("classify", *_PAIR, "explain")
 summarize = _shorthand("summarize", "count", *_WRITING, of_a_line=None)
 generate = _shorthand("generate", *_WRITING)
 classify_image = _shorthand("classify-image", given="The path of an image.", of_a_line="the path of an image")

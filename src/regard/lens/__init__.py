@@ -7,6 +7,7 @@ from regard.lens.changes import BlockSpans as BlockSpans
 from regard.lens.changes import Change as Change
 from regard.lens.changes import ForceWeights as ForceWeights
 from regard.lens.changes import SilenceHeads as SilenceHeads
+from regard.lens.explaining import explain as explain
 from regard.lens.faithfulness import Faithfulness as Faithfulness
 from regard.lens.faithfulness import faithfulness as faithfulness
 from regard.lens.flow import flow as flow
@@ -41,6 +42,7 @@ __all__ = [
     "Seen",
     "SilenceHeads",
     "ValueNorms",
+    "explain",
     "faithfulness",
     "flow",
     "gradient_attention",

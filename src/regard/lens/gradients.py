@@ -138,9 +138,15 @@ def relevance(
     _check_target(target, caller="relevance")
     layers = kept_stack(seen, caller="relevance", modules=modules)
     places = places_of(rows, layers[-1].q_start, layers[-1].q_end, caller="relevance")
-    start = unit_rows(layers[-1], places)
+    return relevance_of(_gradients(layers, target), unit_rows(layers[-1], places))
+
+
+def relevance_of(
+    gradients: Sequence[GradientAttention], start: Float64[Tensor, "batch rows queries"]
+) -> Float64[Tensor, "batch rows keys"]:
+    """What a mass over the last layer's queries depends on; ``relevance`` of layers whose gradients are known."""
     mass = start.clone()
-    for found in reversed(_gradients(layers, target)):
+    for found in reversed(gradients):
         added = torch.zeros_like(mass)
         for queries, keys, product in found.strips():
             added[:, :, keys] += mass[:, :, queries] @ product.clamp(min=0).mean(1)

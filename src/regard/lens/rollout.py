@@ -58,7 +58,14 @@ def rollout(
     """
     check_residual(residual, caller="rollout")
     layers = kept_stack(seen, caller="rollout", modules=modules)
-    mass = unit_rows(layers[-1], places_of(rows, layers[-1].q_start, layers[-1].q_end, caller="rollout"))
+    places = places_of(rows, layers[-1].q_start, layers[-1].q_end, caller="rollout")
+    return rollout_of(layers, unit_rows(layers[-1], places), residual)
+
+
+def rollout_of(
+    layers: Sequence[KeptLayer], mass: Float64[Tensor, "batch rows queries"], residual: float = 0.5
+) -> Float64[Tensor, "batch rows keys"]:
+    """Where a mass over the last layer's queries came from; arguments as for ``rollout``."""
     for layer in reversed(layers):
         mass = _through(layer, mass, residual)
     return mass

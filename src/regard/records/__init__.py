@@ -2,6 +2,7 @@
 
 from regard.records.bits import narrow as narrow
 from regard.records.bits import widen as widen
+from regard.records.explanation import Explanation as Explanation
 from regard.records.mask_program import MaskProgram as MaskProgram
 from regard.records.mask_program import Op as Op
 from regard.records.mask_program import instructions as instructions
@@ -22,6 +23,7 @@ from regard.records.table import Table as Table
 __all__ = [
     "Call",
     "Coverage",
+    "Explanation",
     "Group",
     "MaskProgram",
     "Model",

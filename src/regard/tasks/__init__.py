@@ -18,6 +18,7 @@ from regard.tasks.trained import load as load
 from regard.tasks.training import Outcome as Outcome
 from regard.tasks.training import train as train
 from regard.tasks.using import evaluate as evaluate
+from regard.tasks.using import explain as explain
 from regard.tasks.using import observe as observe
 from regard.tasks.using import predict as predict
 
@@ -32,6 +33,7 @@ __all__ = [
     "TaskInfo",
     "Trained",
     "evaluate",
+    "explain",
     "export",
     "load",
     "observe",

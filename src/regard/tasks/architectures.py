@@ -134,7 +134,7 @@ def has_attention(model: Any) -> bool:
     return bool(getattr(model, "has_attention", True))
 
 
-def check_attention(model: Any, known: Mapping[str, Architecture]) -> None:
+def check_attention(model: Any, known: Mapping[str, Architecture], *, caller: str) -> None:
     """Refuse to look at a model that looks at nothing.
 
     Raises:
@@ -145,7 +145,7 @@ def check_attention(model: Any, known: Mapping[str, Architecture]) -> None:
     called = next((one.called for one in known.values() if one.is_that_of(model)), "a model without attention")
     others = [TRANSFORMER, *(name for name, one in known.items() if one.called.endswith("with attention"))]
     problem = f"{called} has no weights to look at; trained as {_or(others)}, it would have."
-    raise ConfigError(message("observe", problem))
+    raise ConfigError(message(caller, problem))
 
 
 def _or(words: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from regard.errors import ConfigError, message, must_be
 from regard.hf import RegardEncoderConfig, RegardForSequenceClassification
 from regard.tasks.architectures import ARCHITECTURE, CLASSIFIERS, TRANSFORMER, Architecture
 from regard.tasks.encoding import batched, collate, cut, encode
+from regard.tasks.explaining import explain_class
 from regard.tasks.hiding import HidingData
 from regard.tasks.report import Example, Report
 from regard.tasks.task import Preset, Task, check_no_options, fitting, is_pair
@@ -192,6 +193,16 @@ class Classify(Task[Labelled, Class]):
         run = partial(trained.model, **read.inputs)
         length = len(read.sequence.tokens)
         return said, watched(trained, run, [(read.sequence,)], length=length, notes=read.notes)
+
+    def explain(self, trained: Trained, given: Any, **options: Any) -> tuple[Class, records.Explanation]:
+        """The class of one text, and which words its probability depends on.
+
+        Raises:
+            ConfigError: as for ``predict``; the text has no words, or there is nothing to put in the place of one.
+        """
+        (said,) = self.predict(trained, [given], **options)
+        text, pair = _pair(given)
+        return said, explain_class(trained, reading_of(trained, text, pair=pair), said.label)
 
     def _read(self, trained: Trained, pairs: Sequence[tuple[str, str | None]]) -> list[dict[str, list[int]]]:
         """Texts and pairs of texts, each as if it were alone."""

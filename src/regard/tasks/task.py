@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 from regard import records
-from regard.errors import ConfigError, all_problems, message, must_be
+from regard.errors import ConfigError, UnsupportedError, all_problems, message, must_be
 from regard.tasks.architectures import ARCHITECTURE, TRANSFORMER, Architecture, architecture_of
 from regard.tasks.report import Report
 from regard.tasks.trained import TaskInfo, Trained
@@ -157,6 +157,15 @@ class Task(ABC, Generic[E, P]):
     @abstractmethod
     def observe(self, trained: Trained, given: Any, **options: Any) -> tuple[P, records.Recording]:
         """Use the model on one input while its attention is watched."""
+
+    def explain(self, trained: Trained, given: Any, **options: Any) -> tuple[P, records.Explanation]:
+        """Use the model on one input, and say what its prediction depends on.
+
+        Raises:
+            UnsupportedError: the task explains nothing.
+        """
+        problem = f"{self.name} explains nothing; classify does."
+        raise UnsupportedError(message("explain", problem))
 
 
 def info_of(

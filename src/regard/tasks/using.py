@@ -69,8 +69,30 @@ def observe(model: Trained | str | Path, given: Any, **options: Any) -> tuple[An
     """
     trained = _trained(model)
     task = task_named(trained.info.task)
-    check_attention(trained.model, task.architectures)
+    check_attention(trained.model, task.architectures, caller="observe")
     return task.observe(trained, given, **options)
+
+
+def explain(model: Trained | str | Path, given: Any, **options: Any) -> tuple[Any, records.Explanation]:
+    """Use a model on one input, and say what its prediction depends on, and how far to trust that.
+
+    Args:
+        model: A trained model, or its folder.
+        given: A text or a pair, as the task takes them.
+        **options: Of the task.
+
+    Returns:
+        The prediction, and scores for every word by several explanations, each beside measures of its faithfulness
+        and controls.
+
+    Raises:
+        ConfigError, FormatError: there is no such model, or it has no attention.
+        UnsupportedError: the task explains nothing.
+    """
+    trained = _trained(model)
+    task = task_named(trained.info.task)
+    check_attention(trained.model, task.architectures, caller="explain")
+    return task.explain(trained, given, **options)
 
 
 def _trained(model: Trained | str | Path) -> Trained:
