@@ -102,6 +102,33 @@ def test_a_pair_is_read_together(place):
     assert texts(recording) == ["[CLS]", "The", "bank", "[SEP]", "the", "river", "[SEP]"]
 
 
+def test_changed_attention(place):
+    changes = ["--silence", "1.3,2", "--block", "river"]
+    assert place.run("look", SENTENCE, "--probes", "keymass", "--save", "whole.regard") == 0
+    assert place.run("look", SENTENCE, *changes, "--probes", "keymass", "--save", "changed.regard") == 0
+    whole, changed = (Recording.load(place.folder / f"{name}.regard") for name in ("whole", "changed"))
+    at = texts(changed).index("river")
+    for before, after in zip(whole.calls, changed.calls, strict=True):
+        assert after.values["key_mass"][..., at].max() == 0
+        assert before.values["key_mass"][..., at].min() > 0
+    silenced, blocked = "Changed: heads 1.3,2 (layer.head) put out zeros.", "Changed: no token sees 'river'."
+    assert changed.notes[-2:] == (silenced, blocked)
+
+
+def test_a_translator_does_not_see_a_blocked_word_of_its_source(place, translator):
+    arguments = ["look", "abc", "--model", translator, "--pair", "de", "--probes", "rows"]
+    assert place.run(*arguments, "--save", "whole.regard") == 0
+    assert place.run(*arguments, "--block", "b", "--save", "changed.regard") == 0
+    whole, changed = (Recording.load(place.folder / f"{name}.regard") for name in ("whole", "changed"))
+    for before, after in zip(whole.calls, changed.calls, strict=True):
+        rows, seen = after.values["rows"], before.values["rows"] > 0
+        if after.sequence_k == "output":
+            assert ((rows > 0) == seen).all(), "what is written is seen as ever"
+        else:
+            assert seen[..., 1].all()
+            assert (rows[..., 1] == 0).all()
+
+
 def test_layers_are_chosen(place):
     assert place.run("look", SENTENCE, "--layers", "1,4-5", "--save", "some.regard") == 0
     recording = Recording.load(place.folder / "some.regard")

@@ -60,6 +60,28 @@ def test_predict_writes_the_page_of_its_attention(folder, tmp_path, capsys):
     assert "lovely" in page.read_text(encoding="utf-8")
 
 
+def test_what_is_said_with_heads_silenced_or_words_blocked_stands_beside_what_is_said_without(folder, tmp_path, capsys):
+    model = str(folder / "model")
+    assert app.main(["classify", "a lovely film", "--model", model]) == 0
+    whole = capsys.readouterr().out.strip()
+    for change in (["--block", "lovely"], ["--silence", "0"], ["--silence", "0.1"]):
+        assert app.main(["classify", "a lovely film", "--model", model, *change]) == 0
+        changed, without = capsys.readouterr().out.splitlines()
+        assert without == f"without the change: {whole}"
+        assert changed != whole, change
+    out, page = tmp_path / "said.json", tmp_path / "page.html"
+    changes = ["--block", "lovely", "--block", "film", "--silence", "0.1"]
+    arguments = ["classify", "a lovely film", "--model", model, *changes]
+    assert app.main([*arguments, "--out", str(out), "--attention", str(page)]) == 0
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert found["unchanged"]["label"] == whole.split("\t")[0]
+    assert found["unchanged"]["probabilities"] != found["probabilities"]
+    assert "no token sees" in page.read_text(encoding="utf-8")
+    capsys.readouterr()
+    assert app.main(["classify", "a lovely film", "--model", model]) == 0
+    assert capsys.readouterr().out.strip() == whole, "a change outlives its command"
+
+
 def test_explain(folder, tmp_path, capsys):
     arguments = ["classify", "a lovely film", "--model", str(folder / "model"), "--explain"]
     assert app.main(arguments) == 0
@@ -102,6 +124,15 @@ def test_evaluate_prints_and_keeps_a_report(folder, tmp_path, capsys):
         (["predict", "classify", "--model", "MODEL"], "there is no text; give one of them"),
         (["predict", "classify", "x", "--file", "DATA", "--model", "MODEL"], "a text and --file exclude each other"),
         (["predict", "classify", "--file", "DATA", "--model", "MODEL", "--attention", "a.html"], "shows one text, but"),
+        (["predict", "classify", "x", "--model", "MODEL", "--block", "y"], "is in it once, but 'y' is in it 0 times"),
+        (["predict", "classify", "x x", "--model", "MODEL", "--block", "x"], "is in it once, but 'x' is in it 2 times"),
+        (["predict", "classify", "x", "--model", "MODEL", "--silence", "a"], "--silence must look like 1.3,2"),
+        (["predict", "classify", "x", "--model", "MODEL", "--silence", "7"], "must name layers of the model (0 to 0)"),
+        (["predict", "classify", "x", "--model", "MODEL", "--silence", "0.9"], "must be less than the 2 heads of"),
+        (
+            ["predict", "classify", "--file", "DATA", "--model", "MODEL", "--block", "x"],
+            "--block is about one text, but",
+        ),
         (
             ["predict", "classify", "--file", "DATA", "--model", "MODEL", "--explain"],
             "is about one text, but there",

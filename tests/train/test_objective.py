@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from regard.train.objective import IGNORED, OneClassOfParts, mean_of_parts
+from regard.train.objective import IGNORED, OneClassOfParts, SpanEnds, mean_of_parts
 
 PARTS = torch.tensor([[IGNORED, 0, 0, 1, 2, IGNORED], [0, 1, 1, 1, IGNORED, IGNORED]])
 LABELS = torch.tensor([[1, 0, IGNORED], [0, 1, IGNORED]])
@@ -47,3 +47,16 @@ def test_half_types_are_summed_in_float32() -> None:
     logits = torch.randn(2, 6, 2).bfloat16()
     loss = OneClassOfParts().loss(SimpleNamespace(logits=logits), {"parts": PARTS, "labels": LABELS})
     assert loss.dtype == torch.float32
+
+
+def test_rounds_of_answers_are_compared_by_those_with_both_ends_right() -> None:
+    outputs = SimpleNamespace(
+        start_logits=torch.tensor([[0.0, 3.0, 0.0], [2.0, 0.0, 0.0], [0.0, 0.0, 1.0]]),
+        end_logits=torch.tensor([[0.0, 0.0, 3.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
+    )
+    targets = {"start_positions": torch.tensor([1, 0, 1]), "end_positions": torch.tensor([2, 2, 2])}
+    objective = SpanEnds()
+    found = objective.measure(outputs, targets)
+    assert (objective.figure, objective.higher_is_better) == ("exact", True)
+    assert int(found["exact"]) == 1
+    torch.testing.assert_close(found["loss"], objective.loss(outputs, targets))

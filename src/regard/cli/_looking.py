@@ -19,6 +19,8 @@ def run(
     generate: int,
     layers: str | None,
     probes: str | None,
+    silence: str | None,
+    block: list[str] | None,
     out: str,
     open_page: bool,
     save: str | None,
@@ -30,10 +32,12 @@ def run(
     if generate < 0:
         raise ConfigError(message("look", f"--generate must be a number of tokens, but is {generate}."))
     check_places("look", out=out, save=save, read=file)
+    from regard.cli._changes import Changes
     from regard.cli._observe import Request, observe
     from regard.cli._summary import print_summary
 
-    request = Request(read, pair=pair, model=model, generate=generate, layers=layers, probes=probes)
+    changes = Changes(silence, block)
+    request = Request(read, pair=pair, model=model, generate=generate, layers=layers, probes=probes, changes=changes)
     recording = observe(request, say=lambda note: print(f"note: {note}", file=sys.stderr))
     print_summary(recording)
     if save is not None:

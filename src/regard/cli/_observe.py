@@ -14,10 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from regard import records
+from regard.cli._changes import Changes
 from regard.cli._options import layers_of, probes_of
 from regard.cli._progress import Progress
 from regard.errors import ConfigError, message
 from regard.hf.loading import CHINESE, DEFAULT, LoadedModel, chinese_is_installed, load, quiet
+from regard.lens import Change
 from regard.lens.usual import SHORT, usual_probes
 from regard.text import Tokenized, continuation, tokenize
 
@@ -36,6 +38,7 @@ class Request:
         generate: How many tokens the model writes.
         layers: ``0,3-5``; None for all.
         probes: ``entropy,topk=16``; None for the usual ones.
+        changes: What attention is made to do instead.
     """
 
     text: str
@@ -44,6 +47,7 @@ class Request:
     generate: int = 0
     layers: str | None = None
     probes: str | None = None
+    changes: Changes = Changes()  # noqa: RUF009 - frozen
 
 
 def observe(request: Request, say: Callable[[str], None]) -> records.Recording:
@@ -67,7 +71,9 @@ def observe(request: Request, say: Callable[[str], None]) -> records.Recording:
         notes.append(f"Only layers {request.layers} were watched.")
     run = _run(loaded, tokenized, request)
     probes = _probes(request, run)
-    recording = _watch(loaded, run, probes, modules=_modules_of(layers), notes=notes)
+    changes = request.changes.made("look", tokenized.sequence, two_stacks=loaded.kind == "encoder-decoder")
+    notes.extend(request.changes.notes())
+    recording = _watch(loaded, run, probes, modules=_modules_of(layers), changes=changes, notes=notes)
     return recording if layers is None else _left_out(recording, request.layers)
 
 
@@ -232,7 +238,13 @@ def _encoder_decoder(loaded: LoadedModel, tokenized: Tokenized, target: str | No
 
 
 def _watch(
-    loaded: LoadedModel, run: _Run, probes: Sequence[Any], *, modules: str | None, notes: list[str]
+    loaded: LoadedModel,
+    run: _Run,
+    probes: Sequence[Any],
+    *,
+    modules: str | None,
+    changes: Sequence[Change],
+    notes: list[str],
 ) -> records.Recording:
     from regard.lens import watch
 
@@ -240,7 +252,7 @@ def _watch(
         Progress(run.what, run.steps) as progress,
         torch.no_grad(),
         _written_out(loaded.model, run.longest),
-        watch(loaded.model, probes, modules=modules) as seen,
+        watch(loaded.model, probes, modules=modules, changes=changes) as seen,
     ):
         sequences = run.go(progress)
     recording: records.Recording = seen.recording(sequences=[sequences], model_name=loaded.name, notes=notes)

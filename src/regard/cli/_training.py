@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from regard.cli._changes import Changes
 from regard.cli._explaining import explanation_lines
 from regard.cli._page import check_files, naming, write
 from regard.cli._progress import Progress
 from regard.errors import ConfigError, message
+from regard.lens import watch
 from regard.records import Explanation
 from regard.tasks import Trained, evaluate, explain, load, observe, predict, task_named, train
-from regard.tasks.architectures import has_attention
+from regard.tasks.architectures import check_attention, has_attention
 from regard.tasks.encoding import unknown_share
 from regard.tasks.report import report_places
+from regard.tasks.watching import reading_of
 from regard.text import ReadOptions, read_text, without_lone_surrogates
+
+_ONE_READING = ("classify", "translate", "generate")  # what is read is the text, as it stands, once
 
 
 def run_train(
@@ -84,6 +90,7 @@ def run_predict(
     writing: Mapping[str, Any],
     open_page: bool,
     explained: bool = False,
+    changes: Changes | None = None,
 ) -> int:
     """Predict; see ``regard predict --help`` for the arguments."""
     kind = task_named(task)
@@ -92,26 +99,49 @@ def run_predict(
     inputs = _inputs(text, file, pair, pair_file, lines=kind.lines)
     if attention is None and open_page:
         raise ConfigError(message("predict", "--open opens the page of --attention, which is not given."))
-    for option, given in (("--attention shows", attention is not None), ("--explain is about", explained)):
+    changes = changes or Changes()
+    ones = {
+        "--attention shows": attention is not None,
+        "--explain is about": explained,
+        "--block is about": changes.block,
+    }
+    for option, given in ones.items():
         if given and len(inputs) != 1:
             raise ConfigError(message("predict", f"{option} one text, but there are {len(inputs)}."))
     images = [text] if kind.takes == "IMAGE" else []
     check_files("predict", {"--attention": attention, "--out": out}, read=[file, pair_file, *images])
     trained = _load(task, model)
     _warn_of_unknown(trained, inputs)
-    explanation = None
-    if explained:
-        with Progress("explaining"):
-            _, explanation = explain(trained, inputs[0], **writing)
-    if attention is not None:
-        found, recording = observe(trained, inputs[0], **writing)
-        _tell(inputs, [found], out, explanation)
+    unchanged = predict(trained, inputs, **writing) if changes else None
+    recording = explanation = None
+    with _changed(trained, changes, inputs[0] if inputs else ""):
+        if explained:
+            with Progress("explaining"):
+                _, explanation = explain(trained, inputs[0], **writing)
+        if attention is not None:
+            found, recording = observe(trained, inputs[0], **writing)
+            said = [found]
+        else:
+            with Progress("predicting"):
+                said = predict(trained, inputs, **writing)
+    _tell(inputs, said, out, explanation, unchanged)
+    if recording is not None and attention is not None:
+        recording = replace(recording, notes=(*recording.notes, *changes.notes()))
         write(recording, attention, open_page=open_page, option="--attention", command="predict")
-        return 0
-    with Progress("predicting"):
-        said = predict(trained, inputs, **writing)
-    _tell(inputs, said, out, explanation)
     return 0
+
+
+def _changed(trained: Trained, changes: Changes, given: Any) -> AbstractContextManager[Any]:
+    """The model with its attention changed as was asked for, until the context ends."""
+    if not changes:
+        return nullcontext()
+    check_attention(trained.model, task_named(trained.info.task).architectures, caller="predict")
+    sequence = None
+    if changes.block and trained.info.task in _ONE_READING:
+        text, pair = (given, None) if isinstance(given, str) else given
+        sequence = reading_of(trained, text, pair=pair).sequence
+    two_stacks = bool(trained.model.config.is_encoder_decoder)
+    return watch(trained.model, changes=changes.made("predict", sequence, two_stacks=two_stacks))
 
 
 def _warn_of_unknown(trained: Trained, inputs: Sequence[Any]) -> None:
@@ -129,18 +159,26 @@ def _load(task: str, model: str) -> Trained:
         return load(model, task=task)
 
 
-def _tell(inputs: Sequence[Any], said: Sequence[Any], out: str | None, explanation: Explanation | None = None) -> None:
+def _tell(
+    inputs: Sequence[Any],
+    said: Sequence[Any],
+    out: str | None,
+    explanation: Explanation | None = None,
+    unchanged: Sequence[Any] | None = None,
+) -> None:
     if out is None:
-        for one in said:
+        for number, one in enumerate(said):
             print(one)
+            if unchanged is not None:
+                print(f"without the change: {unchanged[number]}")
         if explanation is not None:
             print("", *explanation_lines(explanation), sep="\n")
         return
     more = {} if explanation is None else {"explanation": asdict(explanation)}
-    lines = [
-        json.dumps({"input": given, **asdict(one), **more}, ensure_ascii=False)
-        for given, one in zip(inputs, said, strict=True)
-    ]
+    lines = []
+    for number, (given, one) in enumerate(zip(inputs, said, strict=True)):
+        before = {} if unchanged is None else {"unchanged": asdict(unchanged[number])}
+        lines.append(json.dumps({"input": given, **asdict(one), **before, **more}, ensure_ascii=False))
     with naming("--out", out, command="predict"):
         Path(out).write_text(without_lone_surrogates("\n".join(lines))[0] + "\n", encoding="utf-8")
     print(f"predictions: {out}", file=sys.stderr)

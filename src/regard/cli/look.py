@@ -17,6 +17,8 @@ def look(
     generate: int = 0,
     layers: str | None = None,
     probes: str | None = None,
+    silence: str | None = None,
+    block: Annotated[list[str] | None, Parameter(negative="")] = None,
     out: Annotated[str, Parameter(name=["--out", "-o"])] = "attention.html",
     open_page: Annotated[bool, Parameter(name="--open", negative="")] = False,
     save: str | None = None,
@@ -39,6 +41,10 @@ def look(
         Which layers, such as 0,3-5.
     probes
         What to gather instead of the usual, such as entropy,topk=16,heatmap=256x256.
+    silence
+        Heads that put out zeros, such as 1.3,2: head 3 of layer 1, and all of layer 2.
+    block
+        A part of the text that no token sees; may be given several times.
     out
         Where the page goes: the name of a file.
     open_page
@@ -56,6 +62,8 @@ def look(
         generate=generate,
         layers=layers,
         probes=probes,
+        silence=silence,
+        block=block,
         out=out,
         open_page=open_page,
         save=save,

@@ -29,6 +29,8 @@ def predict(
     temperature: float | None = None,
     seed: int | None = None,
     explain: Annotated[bool, Parameter(negative="")] = False,
+    silence: str | None = None,
+    block: Annotated[list[str] | None, Parameter(negative="")] = None,
     open_page: Annotated[bool, Parameter(name="--open", negative="")] = False,
 ) -> int:
     """Use a trained model on a text or an image, or on every line of a file.
@@ -65,9 +67,15 @@ def predict(
         Decides what is drawn by chance; 0 by default.
     explain
         For classify: say which words the class depends on, and how far each explanation may be trusted.
+    silence
+        Heads that put out zeros, such as 1.3,2: head 3 of layer 1, and all of layer 2. What is said without that
+        stands beside it.
+    block
+        For classify, translate and generate: a part of the text that no token sees; may be given several times.
     open_page
         Open the page in a browser.
     """
+    from regard.cli._changes import Changes
     from regard.cli._training import run_predict
 
     writing = {
@@ -90,5 +98,6 @@ def predict(
         out=out,
         writing={name: value for name, value in writing.items() if value is not None},
         explained=explain,
+        changes=Changes(silence, block),
         open_page=open_page,
     )

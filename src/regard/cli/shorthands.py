@@ -12,13 +12,14 @@ from regard.cli.predict import ATTENTION, predict
 
 _WRITING = ("beams", "max_new_tokens", "temperature", "seed")
 _PAIR = ("pair", "pair_file")
+_BLOCK = ("block",)
 
 
 def _shorthand(
     task: str, *options: str, given: str = "The text, in quotes.", of_a_line: str | None = "a text"
 ) -> Callable[..., int]:
     """A command that is ``predict`` with a task, and with those of its options that the task has."""
-    names = ("text", "model", "file", *options, "attention", "out", "open_page")
+    names = ("text", "model", "file", *options, "silence", "attention", "out", "open_page")
 
     def command(text: str | None = None, /, **chosen: Any) -> int:
         return predict(task, text, **chosen)
@@ -53,10 +54,10 @@ def _told() -> dict[str, str]:
 
 
 _TOLD = _told()
-translate = _shorthand("translate", *_WRITING)
-classify = _shorthand("classify", *_PAIR, "explain")
+translate = _shorthand("translate", *_WRITING, *_BLOCK)
+classify = _shorthand("classify", *_PAIR, "explain", *_BLOCK)
 summarize = _shorthand("summarize", "count", *_WRITING, of_a_line=None)
-generate = _shorthand("generate", *_WRITING)
+generate = _shorthand("generate", *_WRITING, *_BLOCK)
 classify_image = _shorthand("classify-image", given="The path of an image.", of_a_line="the path of an image")
 caption = _shorthand("caption", *_WRITING, given="The path of an image.", of_a_line="the path of an image")
 

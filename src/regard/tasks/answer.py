@@ -168,7 +168,7 @@ class Answer(Task[Question, Answered]):
         ), left_out
 
     def objective(self, trained: Trained, *, label_smoothing: float) -> SpanEnds:
-        """Cross-entropy of the answer's first and last token.
+        """Cross-entropy of the answer's first and last token; rounds are compared by answers with both right.
 
         Raises:
             ConfigError: smoothing is asked for: most tokens cannot be an end, and share nothing.

@@ -104,9 +104,15 @@ class OneClass(Objective):
 
 
 class SpanEnds(Objective):
-    """Cross-entropy of the first and of the last token of an answer, the mean of both."""
+    """Cross-entropy of the first and of the last token of an answer, the mean of both.
+
+    Rounds are compared by how many answers have both right: the loss grows with the certainty of a few wrong ones long
+    before fewer are right.
+    """
 
     targets = ("start_positions", "end_positions")
+    figure = "exact"
+    higher_is_better = True
 
     def count(self, batch: Batch) -> Tensor:
         """One for each row."""
@@ -117,6 +123,12 @@ class SpanEnds(Objective):
         first = functional.cross_entropy(_wide(outputs.start_logits), targets["start_positions"], reduction="sum")
         last = functional.cross_entropy(_wide(outputs.end_logits), targets["end_positions"], reduction="sum")
         return (first + last) / 2
+
+    def measure(self, outputs: Any, targets: Batch) -> dict[str, Tensor]:
+        """The loss, and of how many rows both ends are right."""
+        first = outputs.start_logits.argmax(dim=-1) == targets["start_positions"]
+        last = outputs.end_logits.argmax(dim=-1) == targets["end_positions"]
+        return {"loss": self.loss(outputs, targets), "exact": (first & last).sum()}
 
 
 class OneClassOfParts(Objective):
