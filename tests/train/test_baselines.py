@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import BackendUnavailableError, ConfigError, ShapeError
-from regard.train.baselines import NaiveBayes, extractive_oracle, lead, majority, overlap_answer
+from regard.train.baselines import IbmModel1, NaiveBayes, extractive_oracle, lead, majority, overlap_answer
 from regard.train.metrics import rouge, words_of
 
 TEXTS = ["a good film", "good good acting", "a bad film", "bad plot", "很好看", "不好看", "真难看"]
@@ -192,3 +192,74 @@ def test_options_out_of_range_are_named_all_at_once():
         "\n  - `longest` must be at least 1, but is 0."
         "\n  - `nearness` must be more than 0 and at most 1, but is 0.0."
     )
+
+
+def em_by_hand(sources, targets, iterations):
+    """IBM model 1 with a null word, as a loop over dictionaries."""
+    table = {}
+    for source, target in zip(sources, targets, strict=True):
+        for word in target:
+            table |= {(start, word): 1.0 for start in (None, *source)}
+    for _ in range(iterations):
+        counts, totals = Counter(), Counter()
+        for source, target in zip(sources, targets, strict=True):
+            for word in target:
+                starts = (None, *source)
+                norm = sum(table[start, word] for start in starts)
+                for start in starts:
+                    counts[start, word] += table[start, word] / norm
+                    totals[start] += table[start, word] / norm
+        table = {(start, word): count / totals[start] for (start, word), count in counts.items()}
+    return table
+
+
+HOUSES = [["das", "Haus"], ["das", "Buch"], ["Buch"]], [["the", "house"], ["the", "book"], ["book"]]
+
+
+def test_the_first_two_steps_of_ibm_model_1_as_computed_on_paper():
+    once = IbmModel1.fit(*HOUSES, iterations=1)
+    # from das: the ⅓ + ⅓, house ⅓, book ⅓; from Buch: the ⅓, book ⅓ + ½; from nothing: the ⅔, house ⅓, book ⅚
+    assert once.probability("das", "the") == pytest.approx(1 / 2)
+    assert once.probability("das", "house") == pytest.approx(1 / 4)
+    assert once.probability("Haus", "house") == pytest.approx(1 / 2)
+    assert once.probability("Buch", "book") == pytest.approx((5 / 6) / (7 / 6))
+    assert once.probability(None, "the") == pytest.approx((2 / 3) / (11 / 6))
+    twice = IbmModel1.fit(*HOUSES, iterations=2)
+    # house is in one pair: from nothing 2/11, from das 1/4, from Haus 1/2, of 41/44 together; the: 4/11, 1/2, 1/2
+    house, the = (1 / 2) / (2 / 11 + 1 / 4 + 1 / 2), (1 / 2) / (4 / 11 + 1 / 2 + 1 / 2)
+    assert twice.probability("Haus", "house") == pytest.approx(house / (house + the))
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.sampled_from("abc"), max_size=4), st.lists(st.sampled_from("xyz"), max_size=4)),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(1, 4),
+)
+def test_ibm_model_1_is_the_loop_over_dictionaries(pairs, iterations):
+    sources, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    model, expected = IbmModel1.fit(sources, targets, iterations=iterations), em_by_hand(sources, targets, iterations)
+    for start in (None, *"abc"):
+        for word in "xyz":
+            assert model.probability(start, word) == pytest.approx(expected.get((start, word), 0.0), abs=1e-12)
+
+
+def test_ibm_model_1_links_known_words_and_leaves_the_others_alone():
+    model = IbmModel1.fit(*HOUSES)
+    assert model.links(["das", "Haus"], ["the", "house"]) == {(0, 0), (1, 1)}
+    assert model.links(["das", "Auto"], ["the", "car"]) == {(0, 0)}
+    assert model.links([], ["the"]) == model.links(["das"], []) == frozenset()
+    found = model.posteriors(["das", "Haus"], ["the", "car"])
+    assert found.shape == (2, 3)
+    assert found.sum(axis=1).tolist() == pytest.approx([1, 0])
+
+
+def test_ibm_model_1_refuses_what_it_cannot_count():
+    with pytest.raises(ShapeError, match=r"`targets` must be as many as `sources` \(1\), but is 2"):
+        IbmModel1.fit([["a"]], [["b"], ["c"]])
+    with pytest.raises(ConfigError, match="at least one"):
+        IbmModel1.fit([], [])
+    with pytest.raises(ConfigError, match="`iterations` must be at least 1, but is 0"):
+        IbmModel1.fit([["a"]], [["b"]], iterations=0)

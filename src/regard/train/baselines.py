@@ -4,6 +4,7 @@ sentiment and topics    majority, NaiveBayes
 summaries               lead, extractive_oracle (an upper bound for choosing sentences, which sees the reference),
                         oracle_sentences (the same as numbers, to learn from)
 answers in a text       overlap_answer
+alignments of words     IbmModel1
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Any
+
+import numpy as np
+from jaxtyping import Float64, Int64
 
 from regard.errors import ConfigError, all_problems, message, missing_extra, must_be
 from regard.train.metrics._segments import check_numbers
 from regard.train.metrics.summaries import rouge
 from regard.train.metrics.words import mostly_han, word_spans, words_of
 
-__all__ = ["NaiveBayes", "extractive_oracle", "lead", "majority", "oracle_sentences", "overlap_answer"]
+__all__ = ["IbmModel1", "NaiveBayes", "extractive_oracle", "lead", "majority", "oracle_sentences", "overlap_answer"]
 
 
 def majority(labels: Sequence[str]) -> str:
@@ -101,6 +105,121 @@ class NaiveBayes:
         if not len(texts):
             return ()
         return tuple(map(str, self.classifier.predict(self.vectorizer.transform(texts))))
+
+
+@dataclass(frozen=True, eq=False)
+class IbmModel1:
+    """Which words of two languages belong together, from pairs of sentences that mean the same, by counting.
+
+    Every target word comes from one source word, or from none (the null word), each as likely before it is seen:
+
+        p(j from i) = t(target_j | source_i) / sum over i' of t(target_j | source_i'),  i' also the null word
+        t(f | e) = expected number of f from e / expected number of words from e
+
+    computed in turn, from the same t for all. It knows no order and no positions.
+
+    Args:
+        source_words: The number of each source word; 0 is the null word.
+        target_words: The number of each target word.
+        pairs: source number · target words + target number, of those seen in one pair of sentences; ascending.
+        probabilities: t of each.
+
+    Source:
+        Brown et al. 1993, "The mathematics of statistical machine translation", section 4.1; Och and Ney 2003, as what
+        other alignments are held against.
+
+    Example:
+        >>> from regard.train.baselines import IbmModel1
+        >>> german, english = ["das Haus", "das Buch", "Buch"], ["the house", "the book", "book"]
+        >>> model = IbmModel1.fit([line.split() for line in german], [line.split() for line in english])
+        >>> sorted(model.links(["das", "Buch"], ["the", "book"]))
+        [(0, 0), (1, 1)]
+    """
+
+    source_words: Mapping[str, int]
+    target_words: Mapping[str, int]
+    pairs: Int64[np.ndarray, " pairs"]
+    probabilities: Float64[np.ndarray, " pairs"]
+
+    @classmethod
+    def fit(
+        cls, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], *, iterations: int = 10
+    ) -> IbmModel1:
+        """Expectation and maximisation, some times.
+
+        Args:
+            sources: The words of every source sentence.
+            targets: The words of every target sentence.
+            iterations: How often; every one makes the targets likelier.
+
+        Raises:
+            ShapeError: There are not as many targets as sources.
+            ConfigError: There are none, or no iterations.
+
+        Cost:
+            (source words + 1) · target words of every pair, in time and memory.
+        """
+        check_numbers("IbmModel1.fit", sources=sources, targets=targets)
+        if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
+            raise ConfigError(message("IbmModel1.fit", must_be("iterations", "at least 1", repr(iterations))))
+        source_words, target_words = _numbered(sources, start=1), _numbered(targets, start=0)
+        keys, places, reached = [], [], 0
+        for source, target in zip(sources, targets, strict=True):
+            froms = np.array([0, *(source_words[word] for word in source)], dtype=np.int64)
+            tos = np.array([target_words[word] for word in target], dtype=np.int64)
+            keys.append((froms[None] * len(target_words) + tos[:, None]).ravel())
+            places.append(np.repeat(np.arange(reached, reached + len(tos)), len(froms)))
+            reached += len(tos)
+        pairs, of_link = np.unique(np.concatenate(keys), return_inverse=True)
+        place, source_of = np.concatenate(places), pairs // max(1, len(target_words))
+        probabilities = np.ones(len(pairs))  # the same for all: the first expectation divides
+        for _ in range(iterations):
+            likely = probabilities[of_link]
+            expected = likely / np.bincount(place, likely, minlength=reached)[place]
+            counts = np.bincount(of_link, expected, minlength=len(pairs))
+            probabilities = counts / np.bincount(source_of, counts)[source_of]
+        return cls(source_words, target_words, pairs, probabilities)
+
+    def probability(self, source: str | None, target: str) -> float:
+        """t(target | source), 0 for words that never met.
+
+        Args:
+            source: A source word; None for the null word.
+            target: A target word.
+        """
+        return float(self._table([0 if source is None else self.source_words.get(source, -1)], [target])[0, 0])
+
+    def posteriors(self, source: Sequence[str], target: Sequence[str]) -> Float64[np.ndarray, "target source_and_null"]:
+        """Where each target word comes from: a row for each, the null word first; all zeros for one it does not know.
+
+        Args:
+            source: The words of a source sentence.
+            target: The words of its target.
+        """
+        table = self._table([0, *(self.source_words.get(word, -1) for word in source)], target)
+        total = table.sum(axis=1, keepdims=True)
+        shares: np.ndarray = np.divide(table, total, out=np.zeros_like(table), where=total > 0)
+        return shares
+
+    def links(self, source: Sequence[str], target: Sequence[str]) -> frozenset[tuple[int, int]]:
+        """The likeliest alignment, as (source, target): of equals the null word counts, then the first.
+
+        Args:
+            source: The words of a source sentence.
+            target: The words of its target.
+        """
+        best = self.posteriors(source, target).argmax(axis=1)
+        return frozenset((int(place) - 1, row) for row, place in enumerate(best) if place)
+
+    def _table(self, sources: Sequence[int], target: Sequence[str]) -> Float64[np.ndarray, "target sources"]:
+        """The t of every target word and source number; −1 is a word that is not known."""
+        tos = np.array([self.target_words.get(word, -1) for word in target], dtype=np.int64)[:, None]
+        froms = np.array(sources, dtype=np.int64)[None]
+        keys = np.where((tos >= 0) & (froms >= 0), froms * len(self.target_words) + tos, -1)
+        at = np.searchsorted(self.pairs, keys).clip(max=max(0, len(self.pairs) - 1))
+        if not len(self.pairs):
+            return np.zeros(keys.shape)
+        return np.where(self.pairs[at] == keys, self.probabilities[at], 0.0)
 
 
 def lead(sentences: Sequence[str], count: int = 3) -> str:
@@ -235,3 +354,9 @@ def _terms(text: str, *, ngrams: int) -> list[str]:
         for length in range(1, ngrams + 1)
         for start in range(len(words) - length + 1)
     ]
+
+
+def _numbered(sentences: Sequence[Sequence[str]], *, start: int) -> dict[str, int]:
+    """A number for each word, in the order they come."""
+    words = dict.fromkeys(word for sentence in sentences for word in sentence)
+    return {word: number for number, word in enumerate(words, start=start)}
