@@ -68,3 +68,44 @@ def test_without_transformers_it_says_so_and_checks_the_rest():
 def test_instruction_sets(monkeypatch, text, names):
     monkeypatch.setattr(_checks.Path, "read_text", lambda *_, **__: text)
     assert _checks._instructions() == names
+
+
+@pytest.mark.parametrize("kind", ["writer", "translator", "bart"])
+def test_a_model_is_checked(place, request, kind):
+    folder = request.getfixturevalue(kind)
+    assert place.run("doctor", "--model", folder) == 0
+    said = dict(re.findall(r"^(\S+(?: \S+)?) {2,}(.*)$", place.out, flags=re.MULTILINE))
+    assert said["model"] == kind
+    assert said["watched"] == "the output is the unwatched one, bit for bit"
+    assert place.err == ""
+
+
+def test_the_default_model_is_sound(place):
+    assert place.run("doctor", "the river bank", "--model", "minilm") == 0
+    assert "BertModel, checked on 5 tokens" in place.out
+
+
+def test_a_model_with_a_lost_mask_is_the_answer_no(place, writer, monkeypatch):
+    from transformers import GPT2Model
+
+    forward = GPT2Model.forward
+    monkeypatch.setattr(
+        GPT2Model, "forward", lambda self, input_ids, attention_mask=None, **rest: forward(self, input_ids, **rest)
+    )
+    assert place.run("doctor", "--model", writer) == 1
+    assert "WRONG: a longer text beside this one changes its output" in place.out
+    assert place.err == "regard: 1 check failed\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["a text"], "a text is for --model, which is missing."),
+        ([" ", "--model", "minilm"], "the text must hold something to read, but is empty."),
+        (["--model", "./nowhere"], "nowhere"),
+    ],
+)
+def test_wrong_arguments_are_one_line(place, words, said):
+    assert place.run("doctor", *words) == 2
+    assert said in place.err
+    assert place.err.count("\n") == 1

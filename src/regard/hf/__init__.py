@@ -15,6 +15,9 @@ except ModuleNotFoundError as _missing:
 
 from regard.hf.attention import regard_attention as regard_attention
 from regard.hf.attention import register as _register
+from regard.hf.checking import Finding as Finding
+from regard.hf.checking import ModelCheck as ModelCheck
+from regard.hf.checking import check_model as check_model
 from regard.hf.config import RegardCaptionConfig as RegardCaptionConfig
 from regard.hf.config import RegardDecoderConfig as RegardDecoderConfig
 from regard.hf.config import RegardEncoderConfig as RegardEncoderConfig
@@ -48,7 +51,9 @@ from regard.hf.watching import TransformersAdapter as _TransformersAdapter
 from regard.lens.adapters import register_adapter as _register_adapter
 
 __all__ = [
+    "Finding",
     "LoadedModel",
+    "ModelCheck",
     "RegardCaptionConfig",
     "RegardConvolutionalDecoderConfig",
     "RegardConvolutionalEncoderConfig",
@@ -73,6 +78,7 @@ __all__ = [
     "RegardSeq2SeqConfig",
     "RegardTextEncoder",
     "RegardVisionConfig",
+    "check_model",
     "load",
     "regard_attention",
 ]

@@ -3,6 +3,7 @@
 from regard.lens._layers import Layer as Layer
 from regard.lens.ablation import head_importance as head_importance
 from regard.lens.ablation import retrieval_scores as retrieval_scores
+from regard.lens.attentions import from_attentions as from_attentions
 from regard.lens.changes import BlockSpans as BlockSpans
 from regard.lens.changes import Change as Change
 from regard.lens.changes import ForceWeights as ForceWeights
@@ -45,6 +46,7 @@ __all__ = [
     "explain",
     "faithfulness",
     "flow",
+    "from_attentions",
     "gradient_attention",
     "head_importance",
     "head_roles",

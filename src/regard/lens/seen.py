@@ -12,8 +12,9 @@ from regard.lens._layers import Layer
 from regard.lens._lengths import check_lengths
 from regard.lens._recording import recording_of
 from regard.lens._session import Session
+from regard.lens._tokens import spelled
 from regard.lens.kept import KeptCall
-from regard.records import Coverage, Recording, Sequence, Token
+from regard.records import Coverage, Recording, Sequence
 
 
 class Seen:
@@ -108,7 +109,7 @@ class Seen:
         if tokens and sequences:
             raise ConfigError(message("recording", "`tokens` and `sequences` exclude each other."))
         if tokens:
-            sequences = [[_spelled(item)] for item in _items(tokens)]
+            sequences = [[spelled(item)] for item in _items(tokens)]
         check_lengths(self._session.layers, sequences, plain=bool(tokens))
         return recording_of(self._session, sequences=sequences, model_name=model_name, notes=notes)
 
@@ -139,15 +140,3 @@ def _items(tokens: Any) -> list[list[str]]:
             message("recording", must_be("tokens", expected, f"holding {', '.join(sorted(wrong))}"), hint=hint)
         )
     return listed
-
-
-def _spelled(tokens: Many[str]) -> Sequence:
-    """Tokens without a text: the text is the tokens with spaces between; half of a surrogate pair stays as it is."""
-    # the two halves of one character, as JSON escapes leave them, become that character
-    tokens = [token.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass") for token in tokens]
-    found, place = [], 0
-    for token in tokens:
-        size = len(token.encode("utf-8", "surrogatepass"))
-        found.append(Token(token, place, place + size))
-        place += size + 1
-    return Sequence("input", " ".join(tokens), tuple(found))

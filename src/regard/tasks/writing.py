@@ -17,7 +17,7 @@ from regard.hf import (
 )
 from regard.hf.loading import max_positions_of, quiet
 from regard.hf.models import shifted_right
-from regard.lens.from_weights import recording_from_weights
+from regard.lens.attentions import from_attentions
 from regard.tasks.encoding import batched, collate, cut, encode
 from regard.tasks.tables import MEAN, named_table, word_table, words_of
 from regard.tasks.task import Preset, check_texts, count_problems, fitting
@@ -146,11 +146,11 @@ def _aligned(
     """Where a recurrent decoder looked for the token after each: it returns what a watch cannot see."""
     weights = trained.model.alignments(decoder_input_ids=torch.tensor([ids]), **inputs)
     (read, target), *_ = sequences
-    recording = recording_from_weights(
-        weights[:, None],
-        name="decoder.cross",
-        kind="cross",
-        sequences=sequences,
+    recording = from_attentions(
+        None,
+        target,
+        cross_attentions={"decoder.cross": weights[:, None]},
+        source_tokens=read,
         model_name=trained.name,
         architecture=type(trained.model).__name__,
     )
