@@ -15,7 +15,8 @@ each source the log-probability of one token of its translation (drawn) by the s
 They are read at the states that the model pools: all of them, or the first. A token of a text is taken away by putting
 the mask or the unknown token in its place, one of a source by hiding it. Controls: what ``faithfulness`` draws
 (random, uniform, leave-one-out), the gradient of the embeddings times them, "weights permuted" (the last layer with the
-weights of every head and query in another order) and every explanation with its own scores in another order. An
+weights of every head and query in another order, which must score as random: infidelity aside, which is that of
+"uniform" the more rows are averaged) and every explanation with its own scores in another order. An
 explanation beats that one where the 95 % bootstrap interval of the difference over examples is on the better side of 0.
 """
 
@@ -57,7 +58,7 @@ HIGHER = {
     "infidelity": False,
     "leave_one_out": True,
 }
-PERMUTED = ", permuted"
+PERMUTED, CONTROL = ", permuted", "weights permuted"
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def last_layer(seen: Seen, rows: list[int], kind: str, generator: torch.Generato
     return {
         "last layer": weights.mean((0, 1)),
         "value norms": value_norms(seen, call.name, rows).together[0].mean(0),
-        "weights permuted": weights.gather(-1, order).mean((0, 1)),
+        CONTROL: weights.gather(-1, order).mean((0, 1)),
     }
 
 
@@ -202,6 +203,7 @@ def judged(explained: Explained, generator: torch.Generator, seed: int) -> dict[
     permuted = {
         f"{name}{PERMUTED}": scores[torch.randperm(len(scores), generator=generator)]
         for name, scores in explained.scores.items()
+        if name != CONTROL
     }
     return faithfulness(explained.value, {**explained.scores, **permuted}, seed=seed)
 
@@ -244,7 +246,12 @@ def summary(found: list[dict[str, Faithfulness]]) -> dict[str, Any]:
             verdict = against(found, name, f"{name}{PERMUTED}")
             beats = {"comprehensiveness", "deletion_auc"} <= {*verdict["better_on"]}
             figures["verdicts"][name] = {"beats_its_permuted_self": beats, **verdict}
-    figures["weights_permuted_against_random"] = against(found, "weights permuted", "random")
+    drawn = against(found, CONTROL, "random")
+    spread = [drawn["difference"][measure] for measure in HIGHER if measure != "infidelity"]  # it is that of "uniform"
+    figures["weights_permuted_against_random"] = {
+        "scores_as_random": all(low <= 0 <= high for _, low, high in spread),
+        **drawn,
+    }
     return figures
 
 
