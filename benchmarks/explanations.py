@@ -116,7 +116,7 @@ def classified(trained: Trained, text: str, generator: torch.Generator) -> Expla
     hook.remove()
     chosen = int(probabilities.argmax())
     target, length = probabilities[chosen], inputs["input_ids"].shape[1]
-    rows = [0] if getattr(model.config, "pooling", "first") in ("first", "cls") else [*range(length)]
+    rows = [0] if getattr(model.config, "pooling", "first") == "first" else [*range(length)]
     (slope,) = torch.autograd.grad(target, kept[:1], retain_graph=True)
     by_layer = [layer.key_sums()[0].sum(0) for layer in gradient_attention(seen, target)]
     found = {
