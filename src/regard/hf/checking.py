@@ -68,7 +68,7 @@ def check_model(model: Any, inputs: Mapping[str, Tensor]) -> ModelCheck:
 
     Args:
         model: Of transformers, in evaluation mode: an encoder, a decoder or an encoder–decoder of text.
-        inputs: Of one text: ``input_ids`` [1, tokens], and for an encoder–decoder ``decoder_input_ids``; without padding.
+        inputs: Of one text, unpadded: ``input_ids`` [1, tokens], and for an encoder–decoder ``decoder_input_ids``.
 
     Returns:
         The findings. Wrong are: another output while watched, or when regard computes it (beyond 2000 roundings of
