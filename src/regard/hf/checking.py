@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AttentionMaskInterface
 
 from regard.errors import ConfigError, all_problems, message, must_be
-from regard.hf.loading import quiet
+from regard.hf.loading import kind_of, quiet
 from regard.lens import Layer, Seen, watch
 from regard.ops import Rows
 from regard.records import Coverage
@@ -68,7 +68,7 @@ def check_model(model: Any, inputs: Mapping[str, Tensor]) -> ModelCheck:
 
     Args:
         model: Of transformers, in evaluation mode: an encoder, a decoder or an encoder–decoder of text.
-        inputs: Of one text, unpadded: ``input_ids`` [1, tokens], and for an encoder–decoder ``decoder_input_ids``.
+        inputs: Of one text, unpadded: ``input_ids`` [1, tokens], and ``decoder_input_ids`` of a decoder behind it.
 
     Returns:
         The findings. Wrong are: another output while watched, or when regard computes it (beyond 2000 roundings of
@@ -258,8 +258,6 @@ def _padded(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
 
 
 def _is_causal(model: Any) -> bool:
-    from regard.hf.loading import kind_of
-
     return kind_of(model.config) == "decoder"
 
 
