@@ -114,21 +114,29 @@ def by_words(weights: np.ndarray, rows: list[list[int]], columns: list[list[int]
     return found
 
 
+def looks(model: Any, given: dict[str, torch.Tensor], length: int) -> dict[str, list[np.ndarray]]:
+    """Of every layer [heads, pieces written, pieces read]: weights, and lengths of what is moved."""
+    if hasattr(model, "alignments"):  # a recurrent decoder, which has one head and returns its weights
+        return {"weights": [model.alignments(**given).double().numpy()]}
+    with regard.watch(model, [regard.Rows(range(length))], keep=True) as seen:
+        model(**given, use_cache=False)
+    cross = [layer for layer in seen.layers if layer.kind == "cross"]
+    norms = [value_norms(seen, layer.name, range(length)) for layer in cross]
+    return {
+        "weights": [layer.rows[0].double().numpy() for layer in cross],
+        "norms": [np.concatenate([norm.by_head[0].numpy(), norm.together.numpy()]) for norm in norms],
+    }
+
+
 @torch.no_grad()
 def attention(trained: Trained, pair: Pair) -> dict[str, np.ndarray]:
     """Weights between words by layer, head and row; the same as lengths of what is moved; and both without sinks."""
     source, target = (subwords(trained.tokenizer, text) for text in pair.texts)
     ids = [start_id(trained.model), *(int(number) for number, *_ in target)]
     read = torch.tensor([[int(number) for number, *_ in source]])
-    with regard.watch(trained.model, [regard.Rows(range(len(ids)))], keep=True) as seen:
-        trained.model(input_ids=read, decoder_input_ids=torch.tensor([ids]), use_cache=False)
+    given = {"input_ids": read, "decoder_input_ids": torch.tensor([ids])}
+    kinds = looks(trained.model, given, len(ids))
     rows, columns = groups(pair.target, 1, target), groups(pair.source, 0, source)
-    cross = [layer for layer in seen.layers if layer.kind == "cross"]
-    norms = [value_norms(seen, layer.name, range(len(ids))) for layer in cross]
-    kinds = {
-        "weights": [layer.rows[0].double().numpy() for layer in cross],
-        "norms": [np.concatenate([norm.by_head[0].numpy(), norm.together.numpy()]) for norm in norms],
-    }
     found = {}
     for kind, layers in kinds.items():
         for row, shift in (("writes", 0), ("has read", 1)):
