@@ -165,11 +165,11 @@ class IbmModel1:
         source_words, target_words = _numbered(sources, start=1), _numbered(targets, start=0)
         keys, places, reached = [], [], 0
         for source, target in zip(sources, targets, strict=True):
-            froms = np.array([0, *(source_words[word] for word in source)], dtype=np.int64)
-            tos = np.array([target_words[word] for word in target], dtype=np.int64)
-            keys.append((froms[None] * len(target_words) + tos[:, None]).ravel())
-            places.append(np.repeat(np.arange(reached, reached + len(tos)), len(froms)))
-            reached += len(tos)
+            starts = np.array([0, *(source_words[word] for word in source)], dtype=np.int64)
+            ends = np.array([target_words[word] for word in target], dtype=np.int64)
+            keys.append((starts[None] * len(target_words) + ends[:, None]).ravel())
+            places.append(np.repeat(np.arange(reached, reached + len(ends)), len(starts)))
+            reached += len(ends)
         pairs, of_link = np.unique(np.concatenate(keys), return_inverse=True)
         place, source_of = np.concatenate(places), pairs // max(1, len(target_words))
         probabilities = np.ones(len(pairs))  # the same for all: the first expectation divides
@@ -213,9 +213,9 @@ class IbmModel1:
 
     def _table(self, sources: Sequence[int], target: Sequence[str]) -> Float64[np.ndarray, "target sources"]:
         """The t of every target word and source number; −1 is a word that is not known."""
-        tos = np.array([self.target_words.get(word, -1) for word in target], dtype=np.int64)[:, None]
-        froms = np.array(sources, dtype=np.int64)[None]
-        keys = np.where((tos >= 0) & (froms >= 0), froms * len(self.target_words) + tos, -1)
+        ends = np.array([self.target_words.get(word, -1) for word in target], dtype=np.int64)[:, None]
+        starts = np.array(sources, dtype=np.int64)[None]
+        keys = np.where((ends >= 0) & (starts >= 0), starts * len(self.target_words) + ends, -1)
         at = np.searchsorted(self.pairs, keys).clip(max=max(0, len(self.pairs) - 1))
         if not len(self.pairs):
             return np.zeros(keys.shape)
